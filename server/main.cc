@@ -1,9 +1,4 @@
 // causeway-coordinator: serves one run. Reads flags, wires the objects, and lives until SIGTERM.
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/health_check_service_interface.h>
-#include <grpcpp/resource_quota.h>
-#include <grpcpp/server.h>
-#include <grpcpp/server_builder.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
@@ -12,14 +7,11 @@
 #include <cstring>
 #include <optional>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "causeway/v1/coordinator.grpc.pb.h"
 #include "core/check.h"
-#include "core/clock.h"
 #include "core/limits.h"
 #include "core/port_owner.h"
 #include "ctl/heap.h"
@@ -30,6 +22,7 @@
 #include "server/rebuild/rebuild_service.h"
 #include "server/service/coordinator.h"
 #include "server/service/grpc_service.h"
+#include "server/service/listening_server.h"
 #include "server/service/membership_follower.h"
 #include "server/status/http_server.h"
 #include "server/status/status_board.h"
@@ -81,8 +74,6 @@ constexpr char kUsage[] =
 
 constexpr int64_t kRebuildTickMs = 100;
 constexpr int64_t kTickMs = 25;                                  // leases, graces, the end of the run
-constexpr auto kShutdownGrace = std::chrono::milliseconds(200);  // for answers in progress
-constexpr int kReflectionThreads = 8;  // each open reflection stream has one; any peer that may connect may use it
 
 // The config that run.yaml gives for the stored run, if it describes that run.
 absl::StatusOr<core::RunConfig> ConfigOfStoredRun(const std::string& run_yaml, int shards, const std::string& stored) {
@@ -167,19 +158,27 @@ absl::StatusOr<Listening> ReadListening() {
   return listening;
 }
 
-// Runs until SIGTERM, SIGINT, the end of the run, or a failure that the coordinator's status reports.
-void Serve(server::Coordinator& coordinator, server::Gate& gate) {
+enum class Ended { kStopped, kLacksItsEnd };
+
+// Runs until SIGTERM, SIGINT, the end of the run, or a failure that the coordinator's status reports. Once, it also ends
+// where sites prove more than its state holds, which may have lost its end with the machine's power.
+Ended Serve(server::Coordinator& coordinator, server::Gate& gate, bool completes) {
   const bool exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
   while (!ctl::WaitForStopSignal(kTickMs)) {
     coordinator.Tick();
     gate.Tick();
-    if (!coordinator.status().ok()) return;
+    if (!coordinator.status().ok()) return Ended::kStopped;
+    if (completes && coordinator.lacks_its_end()) {
+      spdlog::warn("sites hold more than this state, whose end was lost: it is completed from what they hold");
+      return Ended::kLacksItsEnd;
+    }
     if (exit_when_done && coordinator.done()) {
       spdlog::info("the run is done");
-      return;
+      return Ended::kStopped;
     }
   }
   spdlog::info("stopping: saves snapshots");
+  return Ended::kStopped;
 }
 
 // If a run continues, `config` becomes the one that run.yaml gives for it.
@@ -240,57 +239,25 @@ absl::StatusOr<std::unique_ptr<server::HttpServer>> StartProbeServer(const std::
   return probe_server;
 }
 
-// Includes gRPC's own services for health and reflection, which reveal nothing about the run and require no token. The
-// port taken goes into `addresses`.
-absl::StatusOr<std::unique_ptr<grpc::Server>> StartGrpcServer(server::CallService& service, int fragments,
-                                                              Listening& addresses) {
-  grpc::EnableDefaultHealthCheckService(true);
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  grpc::ServerBuilder builder;
-  transport::ConfigureServer(builder, fragments);
-  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);  // for reflection only; other calls never block
-  // No memory quota: with one of 512 MB, gRPC 1.51 held 3.8 GB of partly received messages, and 0.9 GB without.
-  builder.SetResourceQuota(grpc::ResourceQuota("reflection").SetMaxThreads(kReflectionThreads));
-  int port = 0;
-  builder.AddListeningPort(
-      addresses.grpc.Text(),
-      addresses.tls.given() ? transport::TlsServerCredentials(addresses.tls) : grpc::InsecureServerCredentials(),
-      &port);
-  service.Register(builder);
-  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr || port == 0) {
-    return absl::UnavailableError("--listen: " + core::WhyNotListening(addresses.grpc.host, addresses.grpc.port));
-  }
-  server->GetHealthCheckService()->SetServingStatus(v1::Coordinator::service_full_name(), true);
-  addresses.grpc.port = port;
-  return server;
-}
-
-// Stops the server in time, however its user's function ends: open streams would otherwise prevent its destruction.
-void StopServer(grpc::Server& server) {
-  server.Shutdown(core::SystemClock().Calendar() + kShutdownGrace);
-  server.Wait();
-}
-
-// CANCELLED: a stop was requested.
-absl::Status RebuildFromSites(const core::RunConfig& config, Listening& addresses, server::Journal& journal,
-                              server::Gate& gate, server::StatusBoard& board) {
-  server::Rebuild rebuild({.config = config, .shard = addresses.shard, .accept = absl::GetFlag(FLAGS_accept)});
+// Completes or rebuilds the state from what the sites hold. CANCELLED: a stop was requested; ABORTED: no two agree.
+absl::Status TakeFromSites(const core::RunConfig& config, Listening& addresses, server::Journal& journal,
+                           server::Gate& gate, server::StatusBoard& board, std::optional<server::OwnState> own) {
+  const std::string done = own ? "completes its state from the sites'" : "rebuilds its state from the sites'";
+  server::Rebuild rebuild(
+      {.config = config, .shard = addresses.shard, .accept = absl::GetFlag(FLAGS_accept), .own = std::move(own)});
   const auto service = server::NewRebuildService(&rebuild, &gate);
-  ASSIGN_OR_RETURN(const std::unique_ptr<grpc::Server> server,
-                   StartGrpcServer(*service, config.sync.map_fragments(), addresses));
-  const absl::Cleanup stop_server = [&] { StopServer(*server); };
-  spdlog::info("run {}: rebuilds the state of {} from what its sites hold; they reach it at {}", config.run_id,
-               addresses.shard.Text(), addresses.grpc.Text());
+  ASSIGN_OR_RETURN(const auto server, server::ListeningServer::Start(*service, config.sync.map_fragments(),
+                                                                     addresses.grpc, addresses.tls));
+  spdlog::info("run {}: {} {}; they reach it at {}", config.run_id, addresses.shard.Text(), done,
+               addresses.grpc.Text());
   while (!rebuild.complete()) {
     if (ctl::WaitForStopSignal(kRebuildTickMs)) return absl::CancelledError("stopped before it had all");
     rebuild.Tick();
     gate.Tick();
-    board.SetNotReady("rebuilds its state from the sites': " + rebuild.Progress());
+    if (rebuild.undecided()) return absl::AbortedError(rebuild.Progress());
+    board.SetNotReady(done + ": " + rebuild.Progress());
   }
-  RETURN_IF_ERROR(rebuild.Save(journal));
-  spdlog::info("the state is rebuilt");
-  return absl::OkStatus();
+  return rebuild.Save(journal);
 }
 
 // A coordinator that has a state continues with it: a supervisor may start the same command again.
@@ -305,9 +272,22 @@ absl::StatusOr<std::unique_ptr<server::Journal>> OpenOrRebuild(const std::string
                  absl::GetFlag(FLAGS_state_dir));
     return journal;
   }
-  RETURN_IF_ERROR(RebuildFromSites(config, addresses, *journal, gate, board));
+  RETURN_IF_ERROR(TakeFromSites(config, addresses, *journal, gate, board, std::nullopt));
   journal.reset();
   return OpenJournal(run_yaml, config, addresses.shard);
+}
+
+// After a loss of power: goes on as a new lineage, unless no two sites agree on what this state lacks.
+absl::Status CompleteFromSites(const std::string& run_yaml, core::RunConfig& config, Listening& addresses,
+                               server::Gate& gate, server::StatusBoard& board) {
+  ASSIGN_OR_RETURN(const auto journal, OpenJournal(run_yaml, config, addresses.shard));
+  journal->EndsInDoubt();
+  ASSIGN_OR_RETURN(server::OwnState own, server::ReadOwnState(*journal, addresses.shard));
+  const absl::Status taken = TakeFromSites(config, addresses, *journal, gate, board, std::move(own));
+  if (taken.ok()) journal->EndsInDoubt(false);
+  if (!absl::IsAborted(taken)) return taken;
+  spdlog::warn("the state is not completed from the sites': {}", std::string(taken.message()));
+  return absl::OkStatus();
 }
 
 absl::Status TellAddresses(const core::RunConfig& config, const Listening& addresses, const server::Journal& journal) {
@@ -330,6 +310,35 @@ int Finish(server::Coordinator& coordinator) {
                                                             server::AfterFailure(absl::GetFlag(FLAGS_state_dir)))));
 }
 
+// From the state on the disk until the end. True: the sites hold its end, which the disk has lost.
+absl::StatusOr<bool> RunFromStored(const std::string& run_yaml, core::RunConfig& config, Listening& addresses,
+                                   server::Gate& gate, server::StatusBoard& board, bool completes, int& result) {
+  ASSIGN_OR_RETURN(const auto journal, OpenOrRebuild(run_yaml, config, addresses, gate, board));
+  ASSIGN_OR_RETURN(const auto coordinator, MakeCoordinator(config, addresses, journal.get(), &board));
+  const auto service = server::NewGrpcService(
+      coordinator.get(), [&board] { return *board.Status(); }, &gate);
+  ASSIGN_OR_RETURN(auto grpc_server, server::ListeningServer::Start(*service, config.sync.map_fragments(),
+                                                                    addresses.grpc, addresses.tls));
+  RETURN_IF_ERROR(TellAddresses(config, addresses, *journal));
+  std::optional<server::MembershipFollower> follower;
+  if (!addresses.shard.leads()) {
+    follower.emplace(
+        server::MembershipFollowerOptions{.lead = addresses.lead, .shard = addresses.shard, .run_id = config.run_id},
+        transport::MakeGrpcWire(addresses.lead, addresses.lead_channel), coordinator.get());
+  }
+  board.SetReady();
+  const bool lacks_its_end = Serve(*coordinator, gate, completes) == Ended::kLacksItsEnd;
+  if (lacks_its_end) {
+    journal->EndsInDoubt();
+    board.Publish(coordinator->Status());  // paused, with the alarm, until that is done
+  }
+  board.SetNotReady(lacks_its_end ? "completes its state from the sites'" : "stops");
+  follower.reset();
+  grpc_server.reset();
+  result = Finish(*coordinator);
+  return lacks_its_end && result == ctl::kDone;
+}
+
 int Run(const std::string& run_yaml, core::RunConfig config, Listening addresses) {
   for (const std::string& advice : formats::RunAdvice(config)) spdlog::warn("{}", advice);
   auto gate = server::Gate::Create(
@@ -347,30 +356,13 @@ int Run(const std::string& run_yaml, core::RunConfig config, Listening addresses
   addresses.http.port = (*http_server)->port();
   const auto probe_server = StartProbeServer(addresses.health, &board);
   if (!probe_server.ok()) return ctl::Fail(ctl::kBadInput, probe_server.status());
-  const auto journal = OpenOrRebuild(run_yaml, config, addresses, **gate, board);
-  if (!journal.ok()) return ctl::Fail(ctl::kBadInput, journal.status());
-  const auto coordinator = MakeCoordinator(config, addresses, journal->get(), &board);
-  if (!coordinator.ok()) return ctl::Fail(ctl::kBadInput, coordinator.status());
-
-  const auto service = server::NewGrpcService(
-      coordinator->get(), [&board] { return *board.Status(); }, gate->get());
-  const auto grpc_server = StartGrpcServer(*service, config.sync.map_fragments(), addresses);
-  if (!grpc_server.ok()) return ctl::Fail(ctl::kBadInput, grpc_server.status());
-  const absl::Cleanup stop_server_at_end = [&] { StopServer(**grpc_server); };
-  if (const auto told = TellAddresses(config, addresses, **journal); !told.ok()) return ctl::Fail(ctl::kBadInput, told);
-
-  std::optional<server::MembershipFollower> follower;
-  if (!addresses.shard.leads()) {
-    follower.emplace(
-        server::MembershipFollowerOptions{.lead = addresses.lead, .shard = addresses.shard, .run_id = config.run_id},
-        transport::MakeGrpcWire(addresses.lead, addresses.lead_channel), coordinator->get());
+  int result = ctl::kDone;
+  absl::StatusOr<bool> again = RunFromStored(run_yaml, config, addresses, **gate, board, /*completes=*/true, result);
+  if (again.ok() && *again) {
+    const absl::Status completed = CompleteFromSites(run_yaml, config, addresses, **gate, board);
+    again = completed.ok() ? RunFromStored(run_yaml, config, addresses, **gate, board, false, result) : completed;
   }
-  board.SetReady();
-  Serve(**coordinator, **gate);
-  board.SetNotReady("stops");
-  follower.reset();
-  StopServer(**grpc_server);
-  return Finish(**coordinator);
+  return again.ok() ? result : ctl::Fail(ctl::kBadInput, again.status());
 }
 
 }  // namespace

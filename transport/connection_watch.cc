@@ -106,9 +106,9 @@ int64_t ConnectionWatch::LeastUs() const { return std::max(kLeastSilenceUs, kLea
 int64_t ConnectionWatch::AllowedUs(const Way& way) const {
   if (way.empty()) return std::max(LeastUs(), kMostSilenceUs);
   std::vector<int64_t> times(way.begin(), way.end());
-  const auto median = times.begin() + static_cast<int64_t>(times.size() / 2);
-  std::ranges::nth_element(times, median);
-  return std::max(LeastUs(), std::min(kTimesMedian * *median + beat_us_, kMostSilenceUs));
+  std::ranges::sort(times);
+  const int64_t chunk_us = std::max(kTimesMedian * times[times.size() / 2], kTimesLongest * times.back());
+  return std::max(LeastUs(), std::min(chunk_us + beat_us_, kMostSilenceUs));
 }
 
 ConnectionWatch::Silence ConnectionWatch::SilenceOf(const Connection& connection, int64_t now_us) const {

@@ -6,9 +6,9 @@
 //   up     a message that gRPC took, or that the coordinator has received as its Beats say, while some are on their way
 //
 // A connection with work that carries nothing for kLeastSilence is dead. A chunk of a slow link takes longer, in one
-// message: where chunks are on their way, the time allowed follows from the median of what chunks took on this link,
-// and is kMostSilence before there was any. On a link that becomes slow for good, some connections are made anew until
-// that median has risen.
+// message: where chunks are on their way, the time allowed follows from what the last chunks took on this link, and is
+// kMostSilence before there was any. On a link that becomes slow for good, a connection may be made anew until longer
+// times are known.
 //
 // Thread-safe. Times are the caller's microseconds.
 #pragma once
@@ -29,6 +29,7 @@ class ConnectionWatch {
   static constexpr int64_t kLeastSilenceUs = 6'000'000;  // three beats: a lost packet or two, and a new connection
   static constexpr int64_t kMostSilenceUs = 60'000'000;  // keepalive ends the connection after 65 s
   static constexpr int kTimesMedian = 4;
+  static constexpr int kTimesLongest = 2;  // a congested link with losses has chunks that take ten times the median
   static constexpr size_t kKeptTimes = 15;
 
   // A stream of a connection, for as long as the call lives.

@@ -363,4 +363,10 @@ DownloadHeader FromProto(const v1::DownloadHeader& message) {
           .generation = message.has_generation() ? std::optional(message.generation()) : std::nullopt};
 }
 
+v1::CoordinatorMessage NoticeOf(const std::string& reason) {
+  v1::CoordinatorMessage message;
+  message.mutable_notice()->set_reason(reason);
+  return message;
+}
+
 }  // namespace causeway::transport

@@ -19,6 +19,7 @@ void ToProto(const Standing& standing, v1::Join* message);
 void ToProto(const core::Entry& entry, v1::Entry* message);
 void ToProto(const core::Progress& progress, v1::Progress* message);
 void ToProto(const DownloadHeader& header, v1::DownloadHeader* message);
+v1::CoordinatorMessage NoticeOf(const std::string& reason);  // to a site: why it waits
 
 // INVALID_ARGUMENT for values that no honest peer sends: invalid manifests, tensors that are missing or in two
 // fragments.

@@ -17,16 +17,45 @@
 namespace causeway::server {
 namespace {
 
-constexpr int64_t kSilentMs = 60'000;
-
-}  // namespace
-
 using core::FragmentId;
 using core::SiteId;
 
+constexpr int64_t kSilentMs = 60'000;
+
+HeldVersion HeldOf(const core::FragmentState& state) {
+  return {state.version, state.Digest(), core::DigestUnits(state.momentum, 0)};
+}
+
+std::optional<OwnHoldings> HoldingsOf(const std::optional<OwnState>& own) {
+  if (!own) return std::nullopt;
+  v1::Manifest manifest;
+  transport::ToProto(own->model.run.manifest, &manifest);
+  OwnHoldings holdings{.held = {own->lineage, manifest.SerializeAsString(), {}}, .sites = {}};
+  for (const auto& [p, state] : own->fragments) holdings.held.fragments[p] = HeldOf(state);
+  for (const auto& [site, record] : own->rounds.sites) {
+    if (record.state != core::SiteState::kGone) holdings.sites.insert(site);
+  }
+  return holdings;
+}
+
+}  // namespace
+
+absl::StatusOr<OwnState> ReadOwnState(const Journal& journal, const core::Shard& shard) {
+  ASSIGN_OR_RETURN(StoredRun stored, journal.Load());
+  OwnState own{
+      .lineage = journal.lineage(), .rounds = std::move(stored.rounds), .model = std::move(stored.model), .fragments = {}};
+  for (size_t p = 0; p < stored.fragments.size(); ++p) {
+    const auto fragment = static_cast<FragmentId>(p);
+    if (!shard.Owns(fragment)) continue;
+    ASSIGN_OR_RETURN(own.fragments[fragment], journal.LoadSnapshot(fragment, stored.fragments[p].snapshot));
+  }
+  return own;
+}
+
 Rebuild::Rebuild(RebuildOptions options)
     : options_(std::move(options)),
-      rules_(static_cast<int>(options_.config.sync.map_fragments()), options_.shard, options_.accept) {}
+      rules_(static_cast<int>(options_.config.sync.map_fragments()), options_.shard, options_.accept,
+             HoldingsOf(options_.own)) {}
 
 // ---- The streams ----
 
@@ -123,7 +152,7 @@ absl::Status Rebuild::FinishFragment(Showing& showing) {
   const FragmentId p = *std::exchange(showing.asked, std::nullopt);
   Arriving& arriving = arriving_.at(p);
   const HeldVersion& expected = arriving.held;
-  const HeldVersion sent{expected.version, arriving.state.Digest(), core::DigestUnits(arriving.state.momentum, 0)};
+  const HeldVersion sent = HeldOf(arriving.state);
   if (sent == expected) {
     arriving.whole = true;
     spdlog::info("fragment {}: version {} is here, from site {}", p, expected.version, showing.site);
@@ -164,6 +193,7 @@ void Rebuild::Choose() {
   if (!chosen.ok()) {
     const std::string before = std::exchange(progress_, std::string(chosen.status().message()));
     if (progress_ != before) spdlog::info("{}", progress_);
+    undecided_ = options_.own && rules_.IsSettled(options_.clock->NowMs());
     return;
   }
   v1::Manifest manifest;
@@ -172,7 +202,15 @@ void Rebuild::Choose() {
   for (const std::string& sentence : chosen->dissent) spdlog::warn("{}", sentence);
   std::erase_if(arriving_, [&](const auto& one) { return one.second.held != chosen->fragments.at(one.first).held; });
   choice_ = *std::move(chosen);
+  TakeOwn();
   AskForMissing();
+}
+
+void Rebuild::TakeOwn() {
+  for (const auto& [p, chosen] : choice_->fragments) {
+    if (!chosen.witnesses.empty()) continue;
+    arriving_[p] = {.state = options_.own->fragments.at(p), .held = chosen.held, .whole = true, .from = ""};
+  }
 }
 
 // Each witness sends one fragment at a time.
@@ -249,6 +287,11 @@ std::string Rebuild::Progress() {
   return progress_;
 }
 
+bool Rebuild::undecided() {
+  core::MutexLock lock(mutex_);
+  return undecided_ && !choice_;
+}
+
 bool Rebuild::complete() {
   core::MutexLock lock(mutex_);
   return choice_ && std::ranges::all_of(choice_->fragments, [this](const auto& one) ABSL_EXCLUSIVE_LOCKS_REQUIRED(
@@ -258,15 +301,15 @@ bool Rebuild::complete() {
 // Records the sites as gone, with everything before the present version counted as merged. So each joins anew, and
 // repeats its contribution to that version.
 core::RoundState Rebuild::RoundsOfTheSites() const {
-  core::RoundState rounds;
+  core::RoundState rounds = options_.own ? options_.own->rounds : core::RoundState();
   rounds.started = true;
-  for (const auto& [site, session] : sites_) {
-    core::SiteRecord& record = rounds.sites[site];
-    record = {.session = session,
-              .state = core::SiteState::kGone,
-              .reason = "the state was rebuilt from the sites'",
-              .stay = options_.clock->UnixMs()};  // above all earlier ones of the site
-    record.last_merged.assign(options_.config.sync.map_fragments(), -1);
+  for (const auto& [site, session] : sites_) rounds.sites[site].session = session;
+  for (auto& [site, record] : rounds.sites) {
+    record.state = core::SiteState::kGone;
+    record.reason = "the state was rebuilt from the sites'";
+    record.first_versions.clear();
+    record.stay = options_.clock->UnixMs();  // above all earlier ones of the site
+    record.last_merged.resize(options_.config.sync.map_fragments(), -1);
     for (const auto& [p, chosen] : choice_->fragments) record.last_merged[p] = chosen.held.version - 1;
   }
   return rounds;
@@ -275,13 +318,16 @@ core::RoundState Rebuild::RoundsOfTheSites() const {
 absl::Status Rebuild::Save(Journal& journal) {
   core::MutexLock lock(mutex_);
   for (auto& [p, arriving] : arriving_) {
-    if (options_.config.codec.feedback_down > 0) arriving.state.residual.resize(arriving.state.anchor.size());
+    const bool stays = choice_->fragments.at(p).witnesses.empty();
+    if (!stays && options_.config.codec.feedback_down > 0) {
+      arriving.state.residual.resize(arriving.state.anchor.size());
+    }
     RETURN_IF_ERROR(journal.SaveSnapshot(p, arriving.state, arriving.held.anchor_digest));
   }
   const RunRecord run = RunRecordOf(map_);
   JournalEntry entry;
   entry.state = RoundsOfTheSites();
-  entry.model = {.generation = 1, .run = run, .seeder = ""};
+  entry.model = options_.own ? options_.own->model : ModelRecord{.generation = 1, .run = run, .seeder = ""};
   entry.events = events_;
   for (const std::string& sentence : choice_->dissent) {
     entry.events.push_back({.kind = "rebuild", .site = "", .fragment = -1, .text = sentence});
@@ -289,13 +335,25 @@ absl::Status Rebuild::Save(Journal& journal) {
   const std::string versions = absl::StrJoin(choice_->fragments, ", ", [](std::string* out, const auto& one) {
     absl::StrAppend(out, one.second.held.version);
   });
-  entry.events.push_back({.kind = "rebuild",
+  const auto before = [&](std::string* out, const auto& one) { absl::StrAppend(out, one.second.version); };
+  const std::string lost =
+      options_.own ? absl::StrCat("the end of the journal was lost: it held versions ",
+                                  absl::StrJoin(options_.own->fragments, ", ", before), "; ")
+                   : "";
+  entry.events.push_back({.kind = options_.own ? "history_lost" : "rebuild",
                           .site = "",
                           .fragment = -1,
-                          .text = absl::StrCat("the state was rebuilt from what the sites held of lineage ",
+                          .text = absl::StrCat(lost, "the state was rebuilt from what the sites held of lineage ",
                                                choice_->lineage, ": versions ", versions)});
+  spdlog::warn("{}", entry.events.back().text);
   entry.continues = choice_->lineage;
-  RETURN_IF_ERROR(journal.Begin(run, std::move(entry)));
+  if (options_.own) {  // its run has begun
+    journal.Commit(std::move(entry));
+    journal.Flush();
+    RETURN_IF_ERROR(journal.status());
+  } else {
+    RETURN_IF_ERROR(journal.Begin(run, std::move(entry)));
+  }
   for (const auto& [site, peer] : peers_) peer->End(absl::OkStatus());
   return absl::OkStatus();
 }

@@ -7,7 +7,10 @@
 //
 // It keeps W and v of all the shard's fragments in memory until Save: 8 bytes per parameter. ē starts at zero, and
 // contributions that sites sent for later versions are missing: the sites send them again, because their Welcome says
-// that they were not admitted. Thread-safe.
+// that they were not admitted.
+//
+// After a loss of power that took the end of a relaxed journal, it completes the state that is still there: fragments
+// of which the sites hold no newer version stay as they are, with ē. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -39,10 +42,21 @@ class ShowPeer {
   virtual void End(const absl::Status& status) = 0;
 };
 
+// A state that lacks its end, with the newest snapshot of each of the shard's fragments.
+struct OwnState {
+  std::string lineage;
+  core::RoundState rounds;
+  ModelRecord model;
+  std::map<core::FragmentId, core::FragmentState> fragments;
+};
+// DATA_LOSS: a snapshot is damaged.
+absl::StatusOr<OwnState> ReadOwnState(const Journal& journal, const core::Shard& shard);
+
 struct RebuildOptions {
   core::RunConfig config;
   core::Shard shard;
   core::SiteId accept;  // the one site to trust; empty: two must agree
+  std::optional<OwnState> own;
   const core::Clock* clock = &core::SystemClock();
 };
 
@@ -60,6 +74,7 @@ class Rebuild {
   void Tick();             // a few times a second
   std::string Progress();  // what it has, or waits for
   bool complete();         // everything has arrived: Save may be called, and no other call follows
+  bool undecided();        // with an own state: its sites have come, and no two agree on what is newer
   // To be called once. Afterwards the journal can only be closed.
   absl::Status Save(Journal& journal);
 
@@ -87,6 +102,7 @@ class Rebuild {
   void AskForMissing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status FinishFragment(Showing& showing) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Forget(const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TakeOwn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // fragments that stay
   core::RoundState RoundsOfTheSites() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const RebuildOptions options_;
@@ -100,6 +116,7 @@ class Rebuild {
   core::FragmentMap map_ ABSL_GUARDED_BY(mutex_);                          // of the choice's model
   std::map<core::FragmentId, Arriving> arriving_ ABSL_GUARDED_BY(mutex_);
   std::vector<Event> events_ ABSL_GUARDED_BY(mutex_);
+  bool undecided_ ABSL_GUARDED_BY(mutex_) = false;
   std::string progress_ ABSL_GUARDED_BY(mutex_) = "no site has shown what it holds";
 };
 

@@ -14,7 +14,8 @@ namespace {
 using core::FragmentId;
 using core::SiteId;
 
-constexpr int kAgree = 2;  // sites, for anything to be taken
+constexpr int kAgree = 2;                           // sites, for anything to be taken
+constexpr const char* kCoordinator = "the coordinator";  // no site has such a name
 
 std::string TextOf(const HeldVersion& held) {
   return absl::StrCat("version ", held.version, " (digests ", core::DigestText(held.anchor_digest), " and ",
@@ -49,6 +50,7 @@ bool RebuildRules::Holds(const SiteId& site, FragmentId fragment, const HeldVers
 
 // The run shown by most sites, or by the accepted one. Two that agree can only be outvoted where no other two do.
 absl::StatusOr<RebuildChoice> RebuildRules::ChooseRun() const {
+  if (own_) return RebuildChoice{own_->held.lineage, own_->held.model, {}, {}};
   std::map<std::pair<std::string, std::string>, int> runs;
   for (const auto& [site, holdings] : shown_) {
     runs[{holdings.lineage, holdings.model}] += site == accept_ ? static_cast<int>(shown_.size()) : 1;
@@ -70,14 +72,24 @@ absl::StatusOr<RebuildChoice::Fragment> RebuildRules::ChooseFragment(FragmentId 
     const auto held = holdings.fragments.find(fragment);
     if (Counts(holdings, run) && held != holdings.fragments.end()) witnesses[held->second].push_back(site);
   }
+  if (own_) {
+    const HeldVersion& own = own_->held.fragments.at(fragment);
+    const bool newest = witnesses.empty() || witnesses.rbegin()->first.version <= own.version;
+    if (newest && accept_.empty()) return RebuildChoice::Fragment{own, {}};
+    witnesses[own].insert(witnesses[own].begin(), kCoordinator);
+  }
   const auto agree = [](const auto& one) { return std::ssize(one.second) >= kAgree; };
   for (auto newest = witnesses.rbegin(); newest != witnesses.rend(); ++newest) {
     const bool accepted = std::ranges::count(newest->second, accept_) > 0;
     if (!accepted && (!accept_.empty() || !agree(*newest))) continue;
     const auto rival = std::find_if(std::next(newest), witnesses.rend(), [&](const auto& older) {
-      return agree(older) && Contradicts(newest->first, newest->second.size(), older.first, older.second.size());
+      const bool own = own_ && older.first == own_->held.fragments.at(fragment);  // which is before all others
+      return agree(older) && !own && Contradicts(newest->first, newest->second.size(), older.first, older.second.size());
     });
-    if (accepted || rival == witnesses.rend()) return RebuildChoice::Fragment{newest->first, newest->second};
+    if (accepted || rival == witnesses.rend()) {
+      const bool own = newest->second.front() == kCoordinator;
+      return RebuildChoice::Fragment{newest->first, own ? std::vector<SiteId>() : newest->second};
+    }
     return absl::UnavailableError(absl::StrCat(
         "fragment ", fragment, ": ", absl::StrJoin(newest->second, ", "), " hold ", TextOf(newest->first), ", ",
         absl::StrJoin(rival->second, ", "), " ", TextOf(rival->first), "; --accept=SITE takes a site's"));
@@ -94,10 +106,11 @@ absl::StatusOr<RebuildChoice> RebuildRules::Choose(int64_t now_ms) const {
   if (!accept_.empty() && !shown_.contains(accept_)) {
     return absl::UnavailableError(absl::StrCat("site ", accept_, " (--accept) has not shown what it holds"));
   }
-  if (accept_.empty() && shown_.size() < 2) {
-    return absl::UnavailableError(absl::StrCat(shown_.size(), " of at least 2 sites have shown what they hold"));
+  if (const int least = own_ ? 1 : kAgree; accept_.empty() && std::ssize(shown_) < least) {
+    return absl::UnavailableError(
+        absl::StrCat(shown_.size(), " of at least ", least, " sites have shown what they hold"));
   }
-  if (now_ms - newest_ms_ < kSettleMs) {
+  if (!IsSettled(now_ms)) {
     return absl::UnavailableError(absl::StrCat(shown_.size(), " sites have shown what they hold; waits for others"));
   }
   ASSIGN_OR_RETURN(RebuildChoice choice, ChooseRun());
@@ -107,6 +120,13 @@ absl::StatusOr<RebuildChoice> RebuildRules::Choose(int64_t now_ms) const {
   }
   NoteDissent(choice);
   return choice;
+}
+
+bool RebuildRules::IsSettled(int64_t now_ms) const {
+  if (shown_.empty()) return false;
+  const auto shown = [this](const SiteId& site) { return shown_.contains(site) || Distrusts(site); };
+  const bool all = own_ && std::ranges::all_of(own_->sites, shown);
+  return all || now_ms - newest_ms_ >= kSettleMs;
 }
 
 void RebuildRules::NoteDissent(RebuildChoice& choice) const {
@@ -122,9 +142,11 @@ void RebuildRules::NoteDissent(RebuildChoice& choice) const {
       if (held == holdings.fragments.end() || held->second == chosen.held) continue;
       const bool other_values = held->second.version == chosen.held.version;
       if (!other_values && held->second.version < chosen.held.version) continue;  // it is behind, as sites may be
+      const bool own = chosen.witnesses.empty();
       choice.dissent.push_back(absl::StrCat("site ", site, " holds ", TextOf(held->second), " of fragment ", fragment,
-                                            ", not taken: ", absl::StrJoin(chosen.witnesses, " and "), " hold ",
-                                            TextOf(chosen.held)));
+                                            ", not taken: ",
+                                            own ? std::string(kCoordinator) : absl::StrJoin(chosen.witnesses, " and "),
+                                            own ? " holds " : " hold ", TextOf(chosen.held)));
     }
   }
 }

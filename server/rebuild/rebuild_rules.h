@@ -7,12 +7,16 @@
 // others, is not taken, and the difference is reported. Nor is it a question of numbers alone: where two agree on one
 // state and two on another that is not its predecessor, an operator has to name a site. Where sites stand at versions
 // that differ by one, two hold the second newest; if the run kept its schedule, that is consistent over the fragments.
+//
+// A coordinator that has lost only the end of its state holds the rest itself: it is one of two that agree, and its own
+// version of a fragment stays where no site shows a newer one.
 // Pure; one owner at a time. Source: docs/decisions/0020-what-sites-know.md.
 #pragma once
 
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -38,10 +42,16 @@ struct Holdings {
   std::map<core::FragmentId, HeldVersion> fragments;
 };
 
+// The state that the coordinator itself has, and the sites that were in the run then.
+struct OwnHoldings {
+  Holdings held;
+  std::set<core::SiteId> sites;
+};
+
 struct RebuildChoice {
   struct Fragment {
     HeldVersion held;
-    std::vector<core::SiteId> witnesses;  // in bytewise order
+    std::vector<core::SiteId> witnesses;  // in bytewise order; none where the coordinator's own version stays
   };
   std::string lineage;
   std::string model;
@@ -55,8 +65,9 @@ class RebuildRules {
   static constexpr int64_t kSettleMs = 12'000;
 
   // `accept`: the one site to trust; empty: two must agree.
-  RebuildRules(int num_fragments, const core::Shard& shard, core::SiteId accept)
-      : num_fragments_(num_fragments), shard_(shard), accept_(std::move(accept)) {}
+  RebuildRules(int num_fragments, const core::Shard& shard, core::SiteId accept,
+               std::optional<OwnHoldings> own = std::nullopt)
+      : num_fragments_(num_fragments), shard_(shard), accept_(std::move(accept)), own_(std::move(own)) {}
 
   void Show(const core::SiteId& site, Holdings holdings, int64_t now_ms);
   void Leave(const core::SiteId& site) { shown_.erase(site); }
@@ -68,6 +79,7 @@ class RebuildRules {
 
   // UNAVAILABLE says what is still missing.
   absl::StatusOr<RebuildChoice> Choose(int64_t now_ms) const;
+  bool IsSettled(int64_t now_ms) const;  // nothing that is missing will come by itself
 
  private:
   bool Counts(const Holdings& holdings, const RebuildChoice& choice) const {
@@ -80,6 +92,7 @@ class RebuildRules {
   const int num_fragments_;
   const core::Shard shard_;
   const core::SiteId accept_;
+  const std::optional<OwnHoldings> own_;
   std::map<core::SiteId, Holdings> shown_;
   std::set<core::SiteId> distrusted_;
   int64_t newest_ms_ = 0;  // when a new site last showed its holdings

@@ -43,10 +43,11 @@ std::optional<DoubtFound> FindDoubt(const CoordinatorIdentity& own, const Shown&
     const std::string claim = absl::StrCat("the site has seen epoch ", shown.epoch, " of lineage ", own.lineage,
                                            ", this coordinator is at epoch ", own.epoch);
     if (!is_proven({.kind = Claim::Kind::kEpoch})) return Unproven(claim);
-    return DoubtFound{Doubt::kHistoryLost,
-                      absl::StrCat(claim,
-                                   ": its state directory is a copy of before. Start the coordinator on the newer one, "
-                                   "or this one with --new_lineage")};
+    return DoubtFound{.doubt = Doubt::kHistoryLost,
+                      .text = absl::StrCat(claim,
+                                           ": its state directory is a copy of before. Start the coordinator on the "
+                                           "newer one, or this one with --new_lineage"),
+                      .of_epoch = true};
   }
   if (shown.epoch == own.epoch && shown.life != 0 && shown.life != own.life) {
     return DoubtFound{
@@ -97,6 +98,13 @@ bool Strangers::Note(const core::SiteId& site, const DoubtFound& found, int64_t 
   const bool news = before == strangers_.end() || before->second.found.doubt != found.doubt;
   strangers_[site] = {found, now_ms};
   return news;
+}
+
+bool Strangers::MissesAnEnd() const {
+  const auto lost = [](const auto& one) { return one.second.found.doubt == Doubt::kHistoryLost; };
+  return std::ranges::any_of(strangers_, lost) && std::ranges::none_of(strangers_, [&](const auto& one) {
+           return lost(one) && one.second.found.of_epoch;
+         });
 }
 
 std::vector<Strangers::Stranger> Strangers::Present(int64_t now_ms) const {

@@ -55,7 +55,8 @@ struct History {
 
 struct DoubtFound {
   Doubt doubt = Doubt::kUnknownLineage;
-  std::string text;  // both sides' values, and how to resolve it
+  std::string text;       // both sides' values, and how to resolve it
+  bool of_epoch = false;  // a later life of this lineage was seen, so that this state is a copy of before
 };
 
 // That this lineage has reached an epoch or a version, or has admitted a contribution of the caller to that base.
@@ -86,6 +87,8 @@ class Strangers {
   void Forget(const core::SiteId& site) { strangers_.erase(site); }  // it is no longer in doubt
 
   std::vector<Stranger> Present(int64_t now_ms) const;  // in bytewise order of site
+  // History is lost, and all of it may be what this state had at its end.
+  bool MissesAnEnd() const;
 
  private:
   struct Seen {

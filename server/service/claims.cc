@@ -4,6 +4,7 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
+#include <algorithm>
 #include <array>
 
 #include "absl/strings/str_cat.h"
@@ -31,6 +32,7 @@ Claims::Claims(const JournalIdentity& journal, uint64_t life, const core::Shard&
            .continues = journal.continues,
            .epoch = journal.epoch,
            .life = life},
+      floors_(journal.floors),
       secret_(journal.secret),
       shard_(shard) {}
 
@@ -79,6 +81,15 @@ absl::Status Claims::Check(const v1::Context& context) const {
   return doubt ? absl::FailedPreconditionError(doubt->text) : absl::OkStatus();
 }
 
+bool Claims::HoldsLost(const v1::Join& join) const {
+  if (IsOfAnother(join.context())) return false;
+  return std::ranges::any_of(floors_, [&](const JournalIdentity::Floor& floor) {
+    return join.context().epoch() < floor.epoch && std::ranges::any_of(floor.versions, [&](const auto& one) {
+             return one.first < join.versions_size() && join.versions(one.first) > one.second;
+           });
+  });
+}
+
 std::optional<DoubtFound> Claims::Check(const v1::Join& join, const History& known) const {
   const v1::Context& context = join.context();
   const auto proven = [&](const Claim& claim) {
@@ -96,8 +107,8 @@ std::optional<DoubtFound> Claims::Check(const v1::Join& join, const History& kno
   const auto of_epoch = FindDoubt(own_, ShownBy(context), proven);
   if (of_epoch && of_epoch->doubt != Doubt::kUnprovenClaim) return of_epoch;
   if (IsOfAnother(context)) return std::nullopt;  // it takes the anchors anew, whatever it holds
-  const History shown{{join.versions().begin(), join.versions().end()},
-                      {join.admitted().begin(), join.admitted().end()}};
+  History shown{{join.versions().begin(), join.versions().end()}, {join.admitted().begin(), join.admitted().end()}};
+  if (HoldsLost(join)) shown.admitted.clear();  // to versions that were made anew; it takes the anchors anew
   const auto of_history = FindDoubt(known, shown, shard_, proven);
   return of_history && of_history->doubt != Doubt::kUnprovenClaim ? of_history : of_epoch ? of_epoch : of_history;
 }

@@ -37,12 +37,15 @@ class Claims {
   absl::Status Check(const v1::Context& context) const;
   // `known`: the record of the caller's lineage here.
   std::optional<DoubtFound> Check(const v1::Join& join, const History& known) const;
+  // An earlier life has told the site versions that this state has lost with its end, and may have made anew.
+  bool HoldsLost(const v1::Join& join) const;
 
  private:
   std::string Prove(const std::string& text) const;
   std::string ProofOfEpoch(uint64_t epoch, uint64_t life) const;
 
   const CoordinatorIdentity own_;
+  const std::vector<JournalIdentity::Floor> floors_;
   const std::string secret_;
   const core::Shard shard_;
 };

@@ -17,7 +17,7 @@ namespace causeway::server {
 namespace {
 
 constexpr core::Version kAnyVersion = std::numeric_limits<core::Version>::max();
-constexpr int64_t kNotToldMs = 200;  // until shard 0's update arrives
+constexpr int64_t kNotToldMs = 200;  // until shard 0's update arrives, or the sites are asked for what they hold
 
 // A site's text, clipped to be kept.
 std::string OfSite(const std::string& text) { return core::Clipped(text, core::kMaxSiteTextBytes); }
@@ -172,8 +172,9 @@ bool Coordinator::Continues(const v1::Join& join) const {
 // It waits with its parameters until an operator has decided.
 JoinDecision Coordinator::Refuse(const core::SiteId& site, const DoubtFound& found) {
   const bool is_final = options_.new_run && found.doubt == Doubt::kUnknownLineage;
-  JoinDecision decision{.reason = found.text, .retry_after_ms = is_final ? 0 : Strangers::kAskAgainMs};
-  if (is_final) return decision;
+  const bool completes = found.doubt == Doubt::kHistoryLost && journal_->identity().may_have_lost_its_end;
+  JoinDecision decision{.reason = found.text, .retry_after_ms = completes ? kNotToldMs : Strangers::kAskAgainMs};
+  if (is_final) return {.reason = found.text, .retry_after_ms = 0};
   if (strangers_.Note(site, found, options_.clock->NowMs())) {
     Note(std::string(DoubtName(found.doubt)), site, -1, found.text);
     if (found.doubt == Doubt::kHistoryLost) {
@@ -196,7 +197,7 @@ JoinDecision Coordinator::Decide(const v1::Join& join, const absl::Status& may_j
                       .held = {join.versions().begin(), join.versions().end()},
                       .from_checkpoint = join.from_checkpoint(),
                       .stay = join.stay()};
-  if (claims_.IsOfAnother(join.context()) && !continues) request.held.clear();
+  if ((claims_.IsOfAnother(join.context()) && !continues) || claims_.HoldsLost(join)) request.held.clear();
   return rounds_->Join(request, options_.clock->NowMs());
 }
 
@@ -302,7 +303,7 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   SendTo(site, answer);
   if (rounds_->state().sites.at(site).state == core::SiteState::kDraining) SendDrain(site);  // it may not know
   Perform(told);
-  if (!rounds_->Reason().empty()) SendTo(site, NoticeOf(rounds_->Reason()));  // a newcomer wants to know why it waits
+  if (!rounds_->Reason().empty()) SendTo(site, transport::NoticeOf(rounds_->Reason()));  // a newcomer wants to know why it waits
   Publish();
 }
 

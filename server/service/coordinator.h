@@ -158,6 +158,7 @@ class Coordinator {
   absl::Status Finish();        // after the last call: merges the decided rounds and saves snapshots
   bool done() const;            // and all peers have been notified
   absl::Status status() const;  // not OK: why it cannot continue
+  bool lacks_its_end() const;   // its sites prove more than its state holds, and its log may have lost its end
 
  private:
   struct Flood {
@@ -221,7 +222,6 @@ class Coordinator {
   void Perform(const CloseRound& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const Forgotten& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const Dropped& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static v1::CoordinatorMessage NoticeOf(const std::string& reason);
   void Note(const std::string& kind, const core::SiteId& site, core::FragmentId fragment, const std::string& text)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);                                      // to the history
   void Then(std::function<void()> effect) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // once it is durable

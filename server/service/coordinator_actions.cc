@@ -14,12 +14,6 @@
 
 namespace causeway::server {
 
-v1::CoordinatorMessage Coordinator::NoticeOf(const std::string& reason) {
-  v1::CoordinatorMessage message;
-  message.mutable_notice()->set_reason(reason);
-  return message;
-}
-
 void Coordinator::Note(const std::string& kind, const core::SiteId& site, core::FragmentId fragment,
                        const std::string& text) {
   entry_.events.push_back(
@@ -179,7 +173,7 @@ void Coordinator::NoteReasons() {
   if (reason.empty()) return;
   spdlog::info("{}: {}", RunStateName(rounds_->run_state()), reason);
   Note("run", "", -1, absl::StrCat(RunStateName(rounds_->run_state()), ": ", reason));
-  for (const auto& [site, member] : members_) SendTo(site, NoticeOf(reason));
+  for (const auto& [site, member] : members_) SendTo(site, transport::NoticeOf(reason));
 }
 
 }  // namespace causeway::server

@@ -173,6 +173,12 @@ absl::Status Coordinator::Finish() {
   return status();
 }
 
+bool Coordinator::lacks_its_end() const {
+  if (!journal_->identity().may_have_lost_its_end) return false;
+  core::MutexLock lock(mutex_);
+  return strangers_.MissesAnEnd();
+}
+
 bool Coordinator::done() const {
   {
     core::MutexLock lock(mutex_);

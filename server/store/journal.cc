@@ -154,11 +154,21 @@ void Journal::Run() {
     changed_.NotifyAll();
   }
   if (!status().ok()) return;
-  if (const absl::Status synced = files_->SyncAll(); !synced.ok()) return Fail(synced);
+  absl::Status synced = files_->SyncAll();
+  const bool in_doubt = options_.relaxed || identity().may_have_lost_its_end;
+  if (synced.ok() && in_doubt && !ends_in_doubt_) synced = files_->NoteCleanEnd();
+  if (!synced.ok()) return Fail(synced);
   files_->log->Mark().IgnoreError();
 }
 
-void Journal::Fail(const absl::Status& status) {
+// Says what a machine that stops now would keep.
+void Journal::Fail(const absl::Status& failure) {
+  const uint64_t on_disk = files_->log->on_disk(), durable = files_->log->durable();
+  std::string text = absl::StrCat(failure.message(), "; all records up to ", on_disk, " are on the disk");
+  if (durable > on_disk) {
+    absl::StrAppend(&text, ", and ", on_disk + 1, " to ", durable, " may be lost if the machine stops now");
+  }
+  const absl::Status status(failure.code(), text);
   {
     const core::MutexLock lock(mutex_);
     status_ = status;

@@ -85,6 +85,8 @@ class Journal {
   // Entries with more than core::kMaxQueuedEventBytes of events wait for the disk: callers that can wait should add no
   // more.
   bool full() const;
+  // What is known of an earlier life's end (JournalIdentity::may_have_lost_its_end) concerns the next life, too.
+  void EndsInDoubt(bool in_doubt = true) { ends_in_doubt_ = in_doubt; }
   void Flush();                 // returns when everything committed before is durable and notified, or has failed
   absl::Status status() const;  // OK, or why the journal has ended
   SyncFigures syncs() const;    // of its commits
@@ -127,7 +129,7 @@ class Journal {
  private:
   Journal(JournalOptions options, std::unique_ptr<JournalFiles> files);
   void Run();  // the journal's thread
-  void Fail(const absl::Status& status);
+  void Fail(const absl::Status& failure);
   absl::Status WriteAndTell(std::vector<JournalItem>& batch);
   absl::Status Write(std::vector<JournalItem>& batch);
   uint64_t Enqueue(JournalItem item);
@@ -148,6 +150,7 @@ class Journal {
   bool synced_ ABSL_GUARDED_BY(mutex_) = false;  // by the late sync, since the thread last checked
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::atomic<core::Version> kept_ = -1;
+  std::atomic<bool> ends_in_doubt_ = false;
 
   core::Thread thread_;  // uses everything above
   std::unique_ptr<ScrubThread> scrub_;

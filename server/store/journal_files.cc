@@ -19,6 +19,8 @@
 namespace causeway::server {
 namespace {
 
+constexpr char kUnsyncedEnd[] = "unsynced_end";  // 1 while a relaxed journal is at work
+
 int64_t Bytes(const std::vector<ChunkPtr>& chunks) {
   int64_t bytes = 0;
   for (const ChunkPtr& chunk : chunks) bytes += static_cast<int64_t>(chunk->size());
@@ -49,7 +51,23 @@ absl::Status JournalFiles::OpenAll(JournalOptions& options) {
   ASSIGN_OR_RETURN(directory, StateDirectory::Open(options.directory));
   RETURN_IF_ERROR(directory->CheckRoom(0, options.min_free_bytes));
   // All checks that may refuse come first, then all changes.
-  ASSIGN_OR_RETURN(const std::optional<StateLog::Found> found, StateLog::Read(options.directory));
+  Readout readout;
+  absl::Status read = Read(options, std::nullopt, readout);
+  if (absl::IsDataLoss(read) && ReadWhatWasSynced(options, readout).ok()) read = absl::OkStatus();
+  RETURN_IF_ERROR(read);
+  RETURN_IF_ERROR(BeginLog(readout.log, options));
+  ASSIGN_OR_RETURN(const std::vector<std::string> snapshots, LiveSnapshots(*database));
+  RETURN_IF_ERROR(RemoveFilesBut(directory->snapshots(), snapshots));
+  ASSIGN_OR_RETURN(segments, Segments::Open(directory->segments(), options.segment_bytes, readout.segment_ends));
+  const core::MutexLock lock(reader_mutex);
+  ASSIGN_OR_RETURN(reader, OpenIndex(options.directory, Database::Mode::kReadOnly));
+  return absl::OkStatus();
+}
+
+absl::Status JournalFiles::Read(JournalOptions& options, std::optional<uint64_t> last, Readout& readout) {
+  readout = Readout();
+  ASSIGN_OR_RETURN(const std::optional<StateLog::Found> found,
+                   last ? StateLog::ReadUpTo(options.directory, *last) : StateLog::Read(options.directory));
   const bool expected_new = IsEmptyFolder(directory->segments()) && IsEmptyFolder(directory->snapshots());
   ASSIGN_OR_RETURN(database,
                    BuildIndex(options.directory, found ? found->changes : std::vector<std::string>(), expected_new));
@@ -59,35 +77,63 @@ absl::Status JournalFiles::OpenAll(JournalOptions& options) {
   }
   if (run_config) RETURN_IF_ERROR(CheckShard(options));
   RETURN_IF_ERROR(CheckNumerics(*database));
-  ASSIGN_OR_RETURN(const auto ends, LoadSegmentEnds(*database));
+  ASSIGN_OR_RETURN(const std::optional<std::string> unsynced, ReadMeta(*database, kUnsyncedEnd));
+  may_have_lost_its_end = unsynced == "1";
+  ASSIGN_OR_RETURN(readout.segment_ends, LoadSegmentEnds(*database));
   // A log that has lost its end names segments that are gone since: the log is at fault.
-  ASSIGN_OR_RETURN(const uint64_t newest, Segments::NewestSequence(directory->segments(), ends));
-  RETURN_IF_ERROR(StateLog::CheckReaches(options.directory, found, newest, directory->segments()));
-  RETURN_IF_ERROR(Segments::Check(directory->segments(), ends));
-  RETURN_IF_ERROR(BeginLog(found.value_or(StateLog::Found()), options.new_lineage));
-  ASSIGN_OR_RETURN(const std::vector<std::string> snapshots, LiveSnapshots(*database));
-  RETURN_IF_ERROR(RemoveFilesBut(directory->snapshots(), snapshots));
-  ASSIGN_OR_RETURN(segments, Segments::Open(directory->segments(), options.segment_bytes, ends));
-  const core::MutexLock lock(reader_mutex);
-  ASSIGN_OR_RETURN(reader, OpenIndex(options.directory, Database::Mode::kReadOnly));
+  ASSIGN_OR_RETURN(readout.payloads_after, Segments::NewestSequence(directory->segments(), readout.segment_ends));
+  if (!last) {
+    RETURN_IF_ERROR(StateLog::CheckReaches(options.directory, found, readout.payloads_after, directory->segments()));
+  }
+  RETURN_IF_ERROR(Segments::Check(directory->segments(), readout.segment_ends));
+  readout.log = found.value_or(StateLog::Found());
+  return absl::OkStatus();
+}
+
+// The life before had acknowledged what it wrote, and a machine that loses its power keeps any part of that. Only up to
+// a mark is everything there.
+absl::Status JournalFiles::ReadWhatWasSynced(JournalOptions& options, Readout& readout) {
+  ASSIGN_OR_RETURN(uint64_t last, StateLog::ReadMark(options.directory));
+  RETURN_IF_ERROR(Read(options, last, readout));
+  if (!may_have_lost_its_end) return absl::DataLossError("that life synced each record before it acknowledged it");
+  if (readout.payloads_after > last) {  // these have noted a later mark
+    last = readout.payloads_after;
+    RETURN_IF_ERROR(Read(options, last, readout));
+  }
+  StateLog::Found& log = readout.log;
+  log.end.sequence = std::max(log.end.sequence, last);  // no number is used twice
+  log.repaired.push_back(absl::StrCat(log.cut_path, ": was cut after byte ", log.cut_at, ", record ", last,
+                                      " at the latest: the machine stopped before later ones were on the disk "
+                                      "(durability.journal: relaxed)"));
   return absl::OkStatus();
 }
 
 // From here on the directory belongs to this life.
-absl::Status JournalFiles::BeginLog(const StateLog::Found& found, bool new_lineage) {
+absl::Status JournalFiles::BeginLog(const StateLog::Found& found, const JournalOptions& options) {
   const std::string& path = directory->path();
   ASSIGN_OR_RETURN(const std::string rows, AllRows(NewIndexPath(path), kTables));
   ASSIGN_OR_RETURN(const uint64_t epoch, LastEpoch(*database));
   ASSIGN_OR_RETURN(log, StateLog::Begin(path, found, epoch + 1, rows));
   repaired = found.repaired;
   RETURN_IF_ERROR(Commit([&]() -> absl::Status {
-    ASSIGN_OR_RETURN(identity, BeginLife(*database, new_lineage));
+    ASSIGN_OR_RETURN(identity, BeginLife(*database, options.new_lineage));
+    identity.may_have_lost_its_end = may_have_lost_its_end && !options.new_lineage;
+    if (identity.may_have_lost_its_end) RETURN_IF_ERROR(NoteFloor(*database, identity));
+    const bool doubtful = options.relaxed || identity.may_have_lost_its_end;
+    RETURN_IF_ERROR(WriteMeta(*database, kUnsyncedEnd, doubtful ? "1" : "0"));
     return ForgetUnfinishedSeed(*database);
   }));
+  RETURN_IF_ERROR(log->Mark());  // it says whether later ones may be lost
   database.reset();
   RETURN_IF_ERROR(InstallIndex(path));
   ASSIGN_OR_RETURN(database, OpenIndex(path, Database::Mode::kReadWrite));
   return absl::OkStatus();
+}
+
+// Everything before it is on the disk.
+absl::Status JournalFiles::NoteCleanEnd() {
+  RETURN_IF_ERROR(Commit([&] { return WriteMeta(*database, kUnsyncedEnd, "0"); }));
+  return SyncAll();
 }
 
 // The record comes first, then the rows that others read.

@@ -55,6 +55,7 @@ struct JournalFiles {
   RulesRows rules;
   EventRows events;
   std::vector<std::string> repaired;
+  bool may_have_lost_its_end = false;  // see JournalIdentity
   bool run_config_written = false;
 
   // Used for reading, by all threads, without waiting for the writer's flushes.
@@ -68,8 +69,19 @@ struct JournalFiles {
     return ReadSnapshotRows(*reader, fragment);
   }
 
+  // Everything that a start reads before it changes anything.
+  struct Readout {
+    StateLog::Found log;
+    std::map<int64_t, int64_t> segment_ends;
+    uint64_t payloads_after = 0;  // the log's last record when the newest payload was appended
+  };
+
   absl::Status OpenAll(JournalOptions& options);
-  absl::Status BeginLog(const StateLog::Found& found, bool new_lineage);
+  // `last`: everything after that record was lost with the machine's power.
+  absl::Status Read(JournalOptions& options, std::optional<uint64_t> last, Readout& readout);
+  absl::Status ReadWhatWasSynced(JournalOptions& options, Readout& readout);
+  absl::Status BeginLog(const StateLog::Found& found, const JournalOptions& options);
+  absl::Status NoteCleanEnd();
   absl::Status Commit(const std::function<absl::Status()>& write);
   absl::Status Mind();
   absl::Status RenewLog();

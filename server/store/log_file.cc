@@ -54,8 +54,6 @@ std::optional<LogRecord> RecordAt(std::string_view bytes) {
                    .contents = std::string(contents)};
 }
 
-size_t SizeOf(const LogRecord& record) { return sizeof(Header) + record.contents.size() + sizeof(LogHash); }
-
 // Whole records anywhere in `bytes`, from the first one found on.
 std::vector<LogRecord> FindRecords(std::string_view bytes) {
   std::vector<LogRecord> found;
@@ -66,7 +64,7 @@ std::vector<LogRecord> FindRecords(std::string_view bytes) {
       ++at;
       continue;
     }
-    at += SizeOf(*record);
+    at += static_cast<size_t>(SizeInFile(*record));
     found.push_back(*std::move(record));
   }
   return found;
@@ -163,6 +161,10 @@ absl::Status WriteAt(const formats::FileDescriptor& file, const std::string& pat
 
 }  // namespace
 
+int64_t SizeInFile(const LogRecord& record) {
+  return static_cast<int64_t>(sizeof(Header) + record.contents.size() + sizeof(LogHash));
+}
+
 absl::StatusOr<LogContents> ReadLogFile(const std::string& path, const std::optional<LogMark>& previous) {
   ASSIGN_OR_RETURN(const std::string file, ReadWhole(path));
   LogContents contents{.path = path, .digest = core::Xxh3(file.data(), file.size())};
@@ -187,7 +189,7 @@ absl::StatusOr<LogContents> ReadLogFile(const std::string& path, const std::opti
                                                         ", which another version of the coordinator wrote"));
     }
     end = record->mark;
-    rest.remove_prefix(SizeOf(*record));
+    rest.remove_prefix(static_cast<size_t>(SizeInFile(*record)));
     contents.records.push_back(*std::move(record));
   }
 }

@@ -60,6 +60,8 @@ struct LogRecord {
   std::string contents;
 };
 
+int64_t SizeInFile(const LogRecord& record);
+
 // The records of a file, from the first one on.
 struct LogContents {
   std::string path;

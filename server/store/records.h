@@ -148,6 +148,14 @@ struct JournalIdentity {
   std::vector<std::string> former_lineages;  // oldest first
   std::string continues;                     // one of them, whose versions equal this one's bit by bit; empty: none
   std::string secret;                        // that copies of this directory share: it proves what they have told sites
+  // The life before was killed, or its machine lost power, while it acknowledged what was not yet synced.
+  bool may_have_lost_its_end = false;
+  // Each life that began so, and its versions then: of what earlier lives have told, newer ones are not this state's.
+  struct Floor {
+    uint64_t epoch = 0;
+    std::map<core::FragmentId, core::Version> versions;
+  };
+  std::vector<Floor> floors;  // oldest first
 };
 
 struct StoredContribution {

@@ -60,6 +60,8 @@ absl::StatusOr<std::vector<std::string>> FormerLineages(Database& database) {
   return lineages;
 }
 
+constexpr size_t kMaxFloors = 16;
+
 // 256 bits.
 std::string NewSecret() {
   std::string secret;
@@ -156,7 +158,29 @@ absl::Status Continue(Database& database, const std::string& lineage) {
   ASSIGN_OR_RETURN(std::vector<std::string> former, FormerLineages(database));
   former.push_back(lineage);
   RETURN_IF_ERROR(WriteMeta(database, "former_lineages", nlohmann::json(former).dump()));
+  ASSIGN_OR_RETURN(const std::optional<std::string> own, ReadMeta(database, "lineage"));
+  if (own == lineage) RETURN_IF_ERROR(WriteMeta(database, "lineage", core::DigestText(core::DeviceRandom())));
+  RETURN_IF_ERROR(database.Run("DELETE FROM contributions WHERE merged_version IS NULL"));
+  RETURN_IF_ERROR(
+      database.Run("UPDATE rounds SET update_segment = 0, update_offset = 0, update_chunk_bytes = NULL, "
+                   "update_chunk_digests = NULL, update_bytes = 0 WHERE update_segment <> 0"));
   return WriteMeta(database, "continues", lineage);
+}
+
+absl::Status NoteFloor(Database& database, JournalIdentity& identity) {
+  JournalIdentity::Floor floor{.epoch = identity.epoch, .versions = {}};
+  RETURN_IF_ERROR(database.Query(
+      "SELECT fragment, max(version) FROM (SELECT fragment, version FROM rounds UNION ALL SELECT fragment, version "
+      "FROM snapshots) GROUP BY fragment",
+      {}, [&](const SqlRow& row) {
+        floor.versions[static_cast<core::FragmentId>(row.Integer(0))] = row.Integer(1);
+        return absl::OkStatus();
+      }));
+  identity.floors.push_back(std::move(floor));
+  if (identity.floors.size() > kMaxFloors) identity.floors.erase(identity.floors.begin());
+  nlohmann::json floors = nlohmann::json::array();
+  for (const auto& [epoch, versions] : identity.floors) floors.push_back({epoch, versions});
+  return WriteMeta(database, "floors", floors.dump());
 }
 
 absl::StatusOr<JournalIdentity> BeginLife(Database& database, bool new_lineage) {
@@ -176,6 +200,10 @@ absl::StatusOr<JournalIdentity> BeginLife(Database& database, bool new_lineage) 
     RETURN_IF_ERROR(WriteMeta(database, "lineage", identity.lineage));
     RETURN_IF_ERROR(WriteMeta(database, "continues", ""));
     RETURN_IF_ERROR(WriteMeta(database, "former_lineages", nlohmann::json(identity.former_lineages).dump()));
+  }
+  ASSIGN_OR_RETURN(const std::optional<std::string> floors, ReadMeta(database, "floors"));
+  for (const nlohmann::json& floor : nlohmann::json::parse(floors.value_or("[]"))) {
+    identity.floors.push_back({.epoch = floor.at(0), .versions = floor.at(1)});
   }
   ASSIGN_OR_RETURN(const std::optional<std::string> secret, ReadMeta(database, "secret"));
   identity.secret = secret.value_or(NewSecret());

@@ -27,16 +27,33 @@ bool BeginsWhole(const LogContents& file) {
   return !file.records.empty() && file.records.front().kind == RecordKind::kState;
 }
 
+// Forgets all records after number `last`, and the traces of those that were not written to their end.
+void CutAfter(LogContents& file, uint64_t last) {
+  const size_t before = file.records.size();
+  std::erase_if(file.records, [last](const LogRecord& record) { return record.mark.sequence > last; });
+  const bool reached = file.records.size() < before || (before > 0 && file.records.back().mark.sequence == last);
+  if (!reached && !file.torn) return;  // its end is not what is cut off
+  file.end = 0;
+  for (const LogRecord& record : file.records) file.end += SizeInFile(record);
+  file.wrong.clear();
+  file.wrong_after.reset();
+  file.torn = file.followed = false;
+  file.behind_damage.clear();
+}
+
 // The records that define the rows, and where they were read.
 class Reading {
  public:
-  explicit Reading(HighWater::Found marks) : marks_(marks) {}
+  // `cut`: the log may end before its mark.
+  Reading(HighWater::Found marks, bool cut) : marks_(marks), cut_(cut) {}
 
   // The newest file whose first record is whole.
   absl::Status Begin(LogContents file, bool is_last) {
     RETURN_IF_ERROR(CheckEnd(file, is_last));
     Add(std::move(file.records));
     path_ = file.path;
+    if (cut_) found_.cut_path = file.path;
+    found_.cut_at = file.end;
     if (file.wrong.empty()) return absl::OkStatus();
     torn_at_ = absl::StrCat(file.path, ": record ", end().sequence + 1,
                             ", the last one, was not written to its end, at byte ", file.end);
@@ -70,7 +87,7 @@ class Reading {
   }
 
   absl::StatusOr<StateLog::Found> Finish() && {
-    if (marks_.mark.sequence > end().sequence) {
+    if (marks_.mark.sequence > end().sequence && !cut_) {
       if (!torn_at_.empty()) return Damaged(path_, end().sequence + 1);
       return absl::DataLossError(absl::StrCat(path_, ": ends with record ", end().sequence,
                                               ", but the run was acknowledged up to ", marks_.mark.sequence, "; ",
@@ -81,7 +98,7 @@ class Reading {
       return absl::DataLossError(
           absl::StrCat(path_, ": record ", mark.sequence, " is not the one that was acknowledged; ", kNothingChanged));
     }
-    found_.end = end();
+    found_.end = cut_ && marks_.mark.sequence > end().sequence ? marks_.mark : end();  // no number is used twice
     if (marks_.missing) repaired_.push_back("high_water is missing");
     if (marks_.damaged > 0 && marks_.mark.sequence > 0) {
       repaired_.push_back("high_water: one of its slots is damaged; the other one is there");
@@ -123,6 +140,7 @@ class Reading {
   }
 
   const HighWater::Found marks_;
+  const bool cut_;
   StateLog::Found found_;
   std::vector<LogMark> read_;
   std::string path_, torn_at_, passed_over_;
@@ -134,6 +152,20 @@ class Reading {
 formats::NumberedFiles StateLog::Files(const std::string& state_dir) { return {state_dir + "/log", ".log"}; }
 
 absl::StatusOr<std::optional<StateLog::Found>> StateLog::Read(const std::string& state_dir) {
+  return ReadFiles(state_dir, std::nullopt);
+}
+
+absl::StatusOr<std::optional<StateLog::Found>> StateLog::ReadUpTo(const std::string& state_dir, uint64_t last) {
+  return ReadFiles(state_dir, last);
+}
+
+absl::StatusOr<uint64_t> StateLog::ReadMark(const std::string& state_dir) {
+  ASSIGN_OR_RETURN(const HighWater::Found marks, HighWater::Read(HighWaterPath(state_dir)));
+  return marks.mark.sequence;
+}
+
+absl::StatusOr<std::optional<StateLog::Found>> StateLog::ReadFiles(const std::string& state_dir,
+                                                                   std::optional<uint64_t> last) {
   const formats::NumberedFiles files = Files(state_dir);
   const std::vector<int64_t> numbers = files.Numbers();
   ASSIGN_OR_RETURN(const HighWater::Found marks, HighWater::Read(HighWaterPath(state_dir)));
@@ -142,11 +174,12 @@ absl::StatusOr<std::optional<StateLog::Found>> StateLog::Read(const std::string&
   for (size_t i = numbers.size(); i > 0; --i) {
     ASSIGN_OR_RETURN(LogContents file, ReadLogFile(files.Path(numbers[i - 1]), std::nullopt));
     if (i == numbers.size()) last_digest = file.digest;
+    if (last) CutAfter(file, *last);
     if (!BeginsWhole(file)) {
       later.push_back(std::move(file));
       continue;
     }
-    Reading reading(marks);
+    Reading reading(marks, last.has_value());
     RETURN_IF_ERROR(reading.Begin(std::move(file), later.empty()));
     for (; !later.empty(); later.pop_back()) {
       RETURN_IF_ERROR(reading.Follow(std::move(later.back()), later.size() == 1));
@@ -201,13 +234,16 @@ absl::StatusOr<std::unique_ptr<StateLog>> StateLog::Begin(const std::string& sta
   ASSIGN_OR_RETURN(HighWater high_water, HighWater::Open(HighWaterPath(state_dir)));
   std::unique_ptr<StateLog> log(new StateLog(state_dir, next, std::move(file), epoch, std::move(high_water)));
   RETURN_IF_ERROR(log->BeginFile(all_rows, found.first_file));
+  if (!found.cut_path.empty() && ::truncate(found.cut_path.c_str(), found.cut_at) != 0) {
+    return formats::FileError("cut", found.cut_path);
+  }
   return log;
 }
 
 absl::Status StateLog::BeginFile(std::string_view all_rows, int64_t before) {
   RETURN_IF_ERROR(file_.Append(RecordKind::kState, all_rows));
   synced_ = file_.end();
-  durable_ = synced_.sequence;
+  durable_ = on_disk_ = synced_.sequence;
   state_bytes_ = file_.bytes();
   RETURN_IF_ERROR(Mark());
   return RemoveFilesBefore(before);
@@ -222,6 +258,7 @@ absl::Status StateLog::Append(std::string_view changes, bool sync) {
 
 void StateLog::Synced(const LogMark& mark) {
   synced_ = mark;
+  on_disk_ = mark.sequence;
   if (!mark_due_) mark_due_ = core::SystemClock().Now() + kMarkAfter;
 }
 

@@ -9,7 +9,7 @@
 // A start reads the newest file whose beginning is intact. It keeps that file besides its own as a fallback, for the
 // case that only the first record of a later one, which repeats known state, is damaged. The name of the next file is
 // the fence: the process that creates it has taken the directory, and the previous life can acknowledge nothing more.
-// Not thread-safe, except for durable().
+// Not thread-safe, except for durable() and on_disk().
 #pragma once
 
 #include <atomic>
@@ -41,6 +41,9 @@ class StateLog {
     int64_t first_file = 0;             // the file whose first record the rows begin with
     int64_t last_file = 0;
     uint64_t last_digest = 0;  // of that file as read
+    // Where the log is cut: the rest of that file is let go. Empty: nowhere.
+    std::string cut_path;
+    int64_t cut_at = 0;
   };
 
   static formats::NumberedFiles Files(const std::string& state_dir);
@@ -48,6 +51,13 @@ class StateLog {
   // Nothing: there is no log. DATA_LOSS names the damaged or missing record, its file, and how far the run was
   // acknowledged. Changes nothing.
   static absl::StatusOr<std::optional<Found>> Read(const std::string& state_dir);
+
+  // How far the log is known to have been synced: the last record that a mark names.
+  static absl::StatusOr<uint64_t> ReadMark(const std::string& state_dir);
+
+  // Leaves out all records after number `last`, and expects none of those that the log ends before: after a loss of
+  // power, where a relaxed journal had acknowledged what was not synced. DATA_LOSS: a record up to `last` is damaged.
+  static absl::StatusOr<std::optional<Found>> ReadUpTo(const std::string& state_dir, uint64_t last);
 
   // DATA_LOSS if the log ends before record number `sequence`, which `witness` has noted.
   static absl::Status CheckReaches(const std::string& state_dir, const std::optional<Found>& found, uint64_t sequence,
@@ -74,10 +84,14 @@ class StateLog {
 
   const LogMark& end() const { return file_.end(); }
   const LogMark& synced() const { return synced_; }
-  uint64_t durable() const { return durable_; }  // the number of the last record; for any thread
+  // The numbers of the last record that counts as durable, and of the last that is on the disk; for any thread.
+  uint64_t durable() const { return durable_; }
+  uint64_t on_disk() const { return on_disk_; }
 
  private:
   static constexpr int64_t kLongBytes = int64_t{32} << 20;
+
+  static absl::StatusOr<std::optional<Found>> ReadFiles(const std::string& state_dir, std::optional<uint64_t> last);
 
   StateLog(std::string directory, int64_t number, LogFile file, uint64_t epoch, HighWater high_water)
       : directory_(std::move(directory)),
@@ -98,6 +112,7 @@ class StateLog {
   uint64_t marked_ = 0;
   LogMark synced_;
   std::atomic<uint64_t> durable_ = 0;
+  std::atomic<uint64_t> on_disk_ = 0;
   int64_t state_bytes_ = 0;
   std::optional<core::Clock::TimePoint> mark_due_;
 };

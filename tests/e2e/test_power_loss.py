@@ -1,0 +1,126 @@
+"""A coordinator whose machine loses power goes on from what its disk has kept, and from what its sites hold."""
+
+import os
+import pathlib
+import random
+import shutil
+import time
+import unittest
+
+from harness import BIN_DIR, DigestBook, EndToEndTest, eventually, synthetic
+
+PAGE = 4096
+MODELS = ("synced", "pages", "sizes")
+
+
+class Disk:
+    """What a state directory's disk would keep: files by inode, names by folder."""
+
+    def __init__(self, state_dir, mirror):
+        self.state_dir, self.mirror = state_dir, mirror
+
+    def environment(self, library):
+        return {"LD_PRELOAD": str(library), "CAUSEWAY_WATCHED": str(self.state_dir), "CAUSEWAY_SYNCED": str(self.mirror)}
+
+    def begin(self):
+        """All that is there counts as synced."""
+        shutil.rmtree(self.mirror, ignore_errors=True)
+        (self.mirror / "files").mkdir(parents=True)
+        (self.mirror / "names").mkdir()
+        if not self.state_dir.exists():
+            return
+        for folder, _, files in os.walk(self.state_dir):
+            lines = []
+            for name in files:
+                path = pathlib.Path(folder) / name
+                lines.append(f"{path.stat().st_ino} {name}\n")
+                shutil.copyfile(path, self.mirror / "files" / str(path.stat().st_ino))
+            self._names(folder).write_text("".join(lines))
+
+    def lose_power(self, model, chance):
+        for folder, _, files in os.walk(self.state_dir):
+            listed = self._names(folder)
+            names = dict(line.split(" ", 1)[::-1] for line in listed.read_text().splitlines()) if listed.exists() else {}
+            for name in files:
+                path = pathlib.Path(folder) / name
+                synced = self.mirror / "files" / str(path.stat().st_ino)
+                if names.get(name) != str(path.stat().st_ino):
+                    path.unlink()
+                elif not synced.exists():
+                    path.write_bytes(b"")
+                else:
+                    path.write_bytes(self._kept(model, chance, path.read_bytes(), synced.read_bytes()))
+
+    def _names(self, folder):
+        inside = os.path.relpath(folder, self.state_dir)
+        return self.mirror / "names" / ("%" + inside.replace("/", "%"))
+
+    @staticmethod
+    def _kept(model, chance, written, synced):
+        if model == "synced" or written == synced:
+            return synced
+        if model == "sizes":
+            return written[:len(synced)]
+        kept = bytearray(synced + bytes(max(0, len(written) - len(synced))))
+        for page in range(0, len(written), PAGE):
+            if chance.random() < 0.5:
+                kept[page:page + PAGE] = written[page:page + PAGE]
+        return bytes(kept) if chance.random() < 0.5 else bytes(kept[:len(synced)])
+
+
+def power_loss_config(journal, sites):
+    return synthetic(sites, [[1000], [257], [5000]],
+                     model={"step_ms": 1, "init": "seeded", "gradient": {"kind": "noise"}},
+                     sync={"sync_every": 6, "num_fragments": 3, "fragment_sync_delay": 1, "fragment_update_alpha": 0.5},
+                     membership={"lease_ms": 20000}, checkpoint={"every_rounds": 20}, durability={"journal": journal})
+
+
+class PowerLoss(EndToEndTest):
+    def start(self, journal, count=3):
+        sites = {f"s{i}": 0.25 * (i + 1) for i in range(count)}
+        run = self.new_run(power_loss_config(journal, sites))
+        self.disk = Disk(run.state_dir, run.folder / "synced")
+        self.start_coordinator(run)
+        run.start_workers(*sites)
+        run.await_rounds(3)
+        return run, list(sites)
+
+    def start_coordinator(self, run):
+        self.disk.begin()
+        library = BIN_DIR / "libcauseway_synced_files.so"
+        run.start_coordinator(environment=self.disk.environment(library))
+
+    def lose_power(self, run, sites, model, chance):
+        """Loses power, starts again, and waits until all agree beyond: the seconds until each fragment had a round."""
+        rounds = run.newest()
+        run.coordinator.kill()
+        self.disk.lose_power(model, chance)
+        begun = time.monotonic()
+        self.start_coordinator(run)
+        eventually(lambda: (run.status() or {}).get("state") == "training" and run.rounds() > rounds,
+                   f"rounds beyond {rounds} after a loss of power ({model})")
+        took = time.monotonic() - begun
+        DigestBook().await_agreement(run, sites, beyond=rounds)
+        self.assertTrue(all(worker.running() for worker in run.workers.values()))
+        return took
+
+    def lost_ends(self, run):
+        return run.journal("SELECT count(*) FROM events WHERE kind = 'history_lost'")[0][0]
+
+    def test_a_strict_journal_has_all_that_its_sites_have_heard(self):
+        run, sites = self.start("strict")
+        for model in MODELS:
+            self.lose_power(run, sites, model, random.Random(1))
+        self.assertEqual(self.lost_ends(run), 0)
+        run.stop_all()
+
+    def test_a_relaxed_journal_starts_by_itself_and_takes_from_the_sites_what_it_has_lost(self):
+        run, sites = self.start("relaxed")
+        for model in MODELS:
+            self.lose_power(run, sites, model, random.Random(1))
+        self.assertGreater(self.lost_ends(run), 0)
+        run.stop_all()
+
+
+if __name__ == "__main__":
+    unittest.main()
