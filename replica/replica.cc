@@ -19,23 +19,22 @@ namespace {
 
 constexpr int64_t kTileValues = 4 * core::kUnitValues;  // 64 KiB of each array: they stay in cache
 
-// The outer step by one chunk of an update, tile by tile, so that g stays in cache, and W until it is digested. Returns
-// the digest of the chunk's units of W. The step s goes to `step`, if that is not empty.
-uint64_t StepBy(const core::OuterParameters& outer, const codecs::ChunkView& view, std::span<float> momentum,
-                std::span<float> anchor, std::span<float> step) {
+// The outer step by one chunk of an update, tile by tile, so that g stays in cache, and W and v until they are digested.
+// Adds the digests of the chunk's units. The step s goes to `step`, if that is not empty.
+void StepBy(const core::OuterParameters& outer, const codecs::ChunkView& view, std::span<float> momentum,
+            std::span<float> anchor, std::span<float> step, VersionDigests& digests) {
   const codecs::ChunkSpan& span = view.span();
   std::array<float, kTileValues> tile;
-  uint64_t digest = 0;
   for (int64_t at = 0; at < span.values; at += kTileValues) {
     const int64_t first = span.first_value() + at, count = std::min(kTileValues, span.values - at);
-    const int64_t unit = first / core::kUnitValues;
+    const int64_t unit = first / core::kUnitValues, padded = core::UnitsFor(count) * core::kUnitValues;
     const std::span<float> gradient = step.empty() ? std::span(tile).first(count) : step.subspan(first, count);
     view.Decode(unit, gradient);
     core::OuterStep(outer, gradient, momentum.subspan(first, count), anchor.subspan(first, count));
     if (!step.empty()) core::OuterDirection(outer, momentum.subspan(first, count), gradient);
-    digest += core::DigestUnits(anchor.subspan(first, core::UnitsFor(count) * core::kUnitValues), unit);
+    digests.anchor += core::DigestUnits(anchor.subspan(first, padded), unit);
+    digests.momentum += core::DigestUnits(momentum.subspan(first, padded), unit);
   }
-  return digest;
 }
 
 }  // namespace
@@ -126,7 +125,12 @@ Replica::Replica(const core::FragmentMap& map, core::FragmentId id, const core::
 
 uint64_t Replica::Digest() const {
   const core::CpuPhaseScope phase(core::CpuPhase::kHash);
-  return digest_ ? *digest_ : core::DigestUnits(anchor_, 0);
+  return digests_ ? digests_->anchor : core::DigestUnits(anchor_, 0);
+}
+
+VersionDigests Replica::Digests() const {
+  const core::CpuPhaseScope phase(core::CpuPhase::kHash);
+  return digests_ ? *digests_ : VersionDigests{version_, core::DigestUnits(anchor_, 0), core::DigestUnits(momentum_, 0)};
 }
 
 std::span<const float> PartOf(std::span<const float> padded, const core::TensorPlace& place) {
@@ -274,10 +278,10 @@ absl::Status Replica::TakeUpdate(const core::OuterParameters& outer, std::span<c
     ClearPadding(step.values());
     step_.lr = outer.lr;
   }
-  uint64_t digest = 0;
+  VersionDigests digests{.version = version_ + 1};
   anchor_stamp_ = core::NewStamp();
-  for (const codecs::ChunkView& view : checked.views) digest += StepBy(outer, view, momentum_, anchor_, step.values());
-  digest_ = digest;
+  for (const codecs::ChunkView& view : checked.views) StepBy(outer, view, momentum_, anchor_, step.values(), digests);
+  before_ = std::exchange(digests_, digests);
   step_.buffer = std::move(step);
   chosen_up_ = codecs.up;
   ++version_;
@@ -301,7 +305,8 @@ void Replica::CommitAnchor(bool keep_residual) {
   CHECK(staged_.has_value());
   std::ranges::copy(staged_->anchor.values(), anchor_.begin());
   anchor_stamp_ = core::NewStamp();
-  digest_.reset();
+  digests_.reset();
+  before_.reset();
   std::ranges::copy(staged_->momentum.values(), momentum_.begin());
   version_ = staged_->version;
   chosen_up_ = staged_->up;
@@ -319,7 +324,8 @@ void Replica::SetInitial(std::span<const float> theta) {
   std::ranges::copy(theta, anchor_.begin());
   ClearPadding(anchor_);
   anchor_stamp_ = core::NewStamp();
-  digest_.reset();
+  digests_.reset();
+  before_.reset();
   std::ranges::fill(momentum_, 0.0f);
   version_ = 0;
   chosen_up_.reset();
@@ -357,7 +363,8 @@ absl::Status Replica::Restore(core::Version version, const ReplicaArrays& arrays
   version_ = version;
   std::ranges::copy(arrays.anchor, anchor_.begin());
   anchor_stamp_ = core::NewStamp();
-  digest_.reset();
+  digests_.reset();
+  before_.reset();
   std::ranges::copy(arrays.momentum, momentum_.begin());
   if (!arrays.step.empty()) {
     step_.buffer = pool_->Take(arrays.step.size());

@@ -83,6 +83,13 @@ class AnchorReader {
 std::span<const float> PartOf(std::span<const float> padded, const core::TensorPlace& place);
 std::span<float> PartOf(std::span<float> padded, const core::TensorPlace& place);
 
+// A version of a fragment, and the digests of its W and v.
+struct VersionDigests {
+  core::Version version = 0;
+  uint64_t anchor = 0;
+  uint64_t momentum = 0;
+};
+
 class Replica {
  public:
   // `map` and `pool` outlive it. `dtypes`: of θ, for each of the fragment's tensors; empty: all float32.
@@ -91,7 +98,9 @@ class Replica {
 
   const core::Fragment& fragment() const { return map_.fragment(id_); }
   core::Version version() const { return version_; }
-  uint64_t Digest() const;
+  uint64_t Digest() const;         // of W
+  VersionDigests Digests() const;  // of W and v as they are; computed, unless their last step did
+  const std::optional<VersionDigests>& before() const { return before_; }  // the last update; nothing: unknown
   std::span<const float> anchor() const { return anchor_; }
   double ResidualNorm() const { return feedback_.ResidualNorm(); }
 
@@ -165,7 +174,8 @@ class Replica {
   core::BufferPool* const pool_;
   std::optional<core::CodecId> chosen_up_;
   core::Version version_ = 0;
-  std::optional<uint64_t> digest_;  // of W, if computed with its last step
+  std::optional<VersionDigests> digests_;  // if computed with the last step
+  std::optional<VersionDigests> before_;   // it
   core::AlignedFloats anchor_;      // W
   uint64_t anchor_stamp_ = 0;       // of its contents
   core::AlignedFloats momentum_;    // v

@@ -8,6 +8,7 @@
 // An interface, so that a site can also run against a coordinator in its own process.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -48,12 +49,20 @@ struct Welcome {
       last_admitted;  // for each fragment, base of the site's last admitted contribution; −1 none
 };
 
+// A version of a fragment's anchor and momentum.
+struct HeldVersion {
+  core::Version version = 0;
+  uint64_t anchor_digest = 0;    // of W
+  uint64_t momentum_digest = 0;  // of v
+
+  friend auto operator<=>(const HeldVersion&, const HeldVersion&) = default;
+};
+
 // The site's anchor and momentum of a fragment.
 struct HeldFragment {
   core::FragmentId fragment = 0;
-  core::Version version = 0;
-  uint64_t anchor_digest = 0;
-  uint64_t momentum_digest = 0;
+  HeldVersion held;
+  std::optional<HeldVersion> before;  // its last update, if it knows
 };
 
 // W and then v of a fragment, float32 in padded layout, in pieces of at most 1 MiB.

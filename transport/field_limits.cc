@@ -186,6 +186,9 @@ constexpr FieldLimit kLimits[] = {
     Integer("HeldFragment.version", 0, kCount),
     Anything("HeldFragment.anchor_digest"),
     Anything("HeldFragment.momentum_digest"),
+    Integer("HeldBefore.version", 0, kCount),
+    Anything("HeldBefore.anchor_digest"),
+    Anything("HeldBefore.momentum_digest"),
 
     Anything("StatusRequest.context"),
     Anything("DrainRequest.context"),

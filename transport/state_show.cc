@@ -106,9 +106,14 @@ void StateShow::Begin(const v1::Context& context, const core::Manifest& manifest
         for (const HeldFragment& one : held) {
           v1::HeldFragment& fragment = *holdings.add_fragments();
           fragment.set_fragment(one.fragment);
-          fragment.set_version(one.version);
-          fragment.set_anchor_digest(one.anchor_digest);
-          fragment.set_momentum_digest(one.momentum_digest);
+          fragment.set_version(one.held.version);
+          fragment.set_anchor_digest(one.held.anchor_digest);
+          fragment.set_momentum_digest(one.held.momentum_digest);
+          if (one.before) {
+            fragment.mutable_before()->set_version(one.before->version);
+            fragment.mutable_before()->set_anchor_digest(one.before->anchor_digest);
+            fragment.mutable_before()->set_momentum_digest(one.before->momentum_digest);
+          }
         }
         held.empty() ? OnEnded(grpc::Status::OK) : Start(holdings, listener);
       });

@@ -80,6 +80,9 @@ absl::Status Rebuild::Check(const v1::Holdings& holdings, Holdings& shown) const
                                                      held.version(), " of fragment ", held.fragment()));
     }
     shown.fragments[held.fragment()] = {held.version(), held.anchor_digest(), held.momentum_digest()};
+    if (!held.has_before()) continue;
+    const v1::HeldBefore& before = held.before();
+    shown.before[held.fragment()] = {before.version(), before.anchor_digest(), before.momentum_digest()};
   }
   return absl::OkStatus();
 }

@@ -14,7 +14,7 @@ namespace {
 using core::FragmentId;
 using core::SiteId;
 
-constexpr int kAgree = 2;                           // sites, for anything to be taken
+constexpr int kAgree = 2;                              // sites, for anything to be taken
 constexpr const char* kCoordinator = "the coordinator";  // no site has such a name
 
 std::string TextOf(const HeldVersion& held) {
@@ -68,9 +68,12 @@ absl::StatusOr<RebuildChoice> RebuildRules::ChooseRun() const {
 absl::StatusOr<RebuildChoice::Fragment> RebuildRules::ChooseFragment(FragmentId fragment,
                                                                      const RebuildChoice& run) const {
   std::map<HeldVersion, std::vector<SiteId>> witnesses;
+  std::map<HeldVersion, size_t> remembered;
   for (const auto& [site, holdings] : shown_) {
-    const auto held = holdings.fragments.find(fragment);
-    if (Counts(holdings, run) && held != holdings.fragments.end()) witnesses[held->second].push_back(site);
+    const auto held = holdings.fragments.find(fragment), before = holdings.before.find(fragment);
+    if (!Counts(holdings, run) || held == holdings.fragments.end()) continue;
+    witnesses[held->second].push_back(site);
+    if (before != holdings.before.end()) ++remembered[before->second];
   }
   if (own_) {
     const HeldVersion& own = own_->held.fragments.at(fragment);
@@ -78,7 +81,7 @@ absl::StatusOr<RebuildChoice::Fragment> RebuildRules::ChooseFragment(FragmentId 
     if (newest && accept_.empty()) return RebuildChoice::Fragment{own, {}};
     witnesses[own].insert(witnesses[own].begin(), kCoordinator);
   }
-  const auto agree = [](const auto& one) { return std::ssize(one.second) >= kAgree; };
+  const auto agree = [&](const auto& one) { return one.second.size() + remembered[one.first] >= size_t{kAgree}; };
   for (auto newest = witnesses.rbegin(); newest != witnesses.rend(); ++newest) {
     const bool accepted = std::ranges::count(newest->second, accept_) > 0;
     if (!accepted && (!accept_.empty() || !agree(*newest))) continue;
@@ -106,7 +109,7 @@ absl::StatusOr<RebuildChoice> RebuildRules::Choose(int64_t now_ms) const {
   if (!accept_.empty() && !shown_.contains(accept_)) {
     return absl::UnavailableError(absl::StrCat("site ", accept_, " (--accept) has not shown what it holds"));
   }
-  if (const int least = own_ ? 1 : kAgree; accept_.empty() && std::ssize(shown_) < least) {
+  if (const size_t least = own_ ? 1 : kAgree; accept_.empty() && shown_.size() < least) {
     return absl::UnavailableError(
         absl::StrCat(shown_.size(), " of at least ", least, " sites have shown what they hold"));
   }

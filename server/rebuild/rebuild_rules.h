@@ -4,7 +4,8 @@
 //   Show, Leave ─► Choose ─► the holders of the choice ─► what one of them sends is compared with what all showed
 //
 // No single site is trusted unless an operator names it: state that only one site holds, or that differs from two
-// others, is not taken, and the difference is reported. Nor is it a question of numbers alone: where two agree on one
+// others, is not taken, and the difference is reported. A site that holds the next version agrees with what it remembers
+// of the one before, so that two sites suffice, of which one has taken the last update and the other has not. Nor is it a question of numbers alone: where two agree on one
 // state and two on another that is not its predecessor, an operator has to name a site. Where sites stand at versions
 // that differ by one, two hold the second newest; if the run kept its schedule, that is consistent over the fragments.
 //
@@ -13,7 +14,6 @@
 // Pure; one owner at a time. Source: docs/decisions/0020-what-sites-know.md.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -24,22 +24,18 @@
 #include "absl/status/statusor.h"
 #include "core/ids.h"
 #include "core/shard.h"
+#include "transport/coordinator_link.h"
 
 namespace causeway::server {
 
-struct HeldVersion {
-  core::Version version = 0;
-  uint64_t anchor_digest = 0;    // of W
-  uint64_t momentum_digest = 0;  // of v
-
-  friend auto operator<=>(const HeldVersion&, const HeldVersion&) = default;
-};
+using transport::HeldVersion;
 
 // Everything that a site shows.
 struct Holdings {
   std::string lineage;
   std::string model;  // its manifest, serialized: sites of one run have equal ones
   std::map<core::FragmentId, HeldVersion> fragments;
+  std::map<core::FragmentId, HeldVersion> before;  // the last update, where the site knows
 };
 
 // The state that the coordinator itself has, and the sites that were in the run then.

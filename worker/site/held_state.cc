@@ -8,12 +8,17 @@
 
 namespace causeway::worker {
 
-transport::HeldFragment HeldFragmentOf(core::FragmentId fragment, core::Version version,
-                                       const replica::ReplicaArrays& arrays) {
-  return {.fragment = fragment,
-          .version = version,
-          .anchor_digest = core::DigestUnits(arrays.anchor, 0),
-          .momentum_digest = core::DigestUnits(arrays.momentum, 0)};
+namespace {
+
+transport::HeldVersion HeldOf(const replica::VersionDigests& one) { return {one.version, one.anchor, one.momentum}; }
+
+}  // namespace
+
+transport::HeldFragment HeldFragmentOf(const replica::Replica& replica) {
+  transport::HeldFragment held{
+      .fragment = replica.fragment().id, .held = HeldOf(replica.Digests()), .before = std::nullopt};
+  if (replica.before()) held.before = HeldOf(*replica.before());
+  return held;
 }
 
 transport::HeldValues HeldValuesOf(core::Version version, const replica::ReplicaArrays& arrays) {
@@ -32,8 +37,11 @@ transport::HeldValues HeldValuesOf(core::Version version, const replica::Replica
 std::vector<transport::HeldFragment> HeldFragmentsOf(const SiteCheckpoint& checkpoint) {
   std::vector<transport::HeldFragment> held;
   for (size_t p = 0; p < checkpoint.arrays.size(); ++p) {
-    held.push_back(HeldFragmentOf(static_cast<core::FragmentId>(p), checkpoint.facts.fragments.at(p).version,
-                                  checkpoint.arrays[p]));
+    const replica::ReplicaArrays& arrays = checkpoint.arrays[p];
+    held.push_back({.fragment = static_cast<core::FragmentId>(p),
+                    .held = {checkpoint.facts.fragments.at(p).version, core::DigestUnits(arrays.anchor, 0),
+                             core::DigestUnits(arrays.momentum, 0)},
+                    .before = std::nullopt});
   }
   return held;
 }

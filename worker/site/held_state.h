@@ -9,8 +9,7 @@
 
 namespace causeway::worker {
 
-transport::HeldFragment HeldFragmentOf(core::FragmentId fragment, core::Version version,
-                                       const replica::ReplicaArrays& arrays);
+transport::HeldFragment HeldFragmentOf(const replica::Replica& replica);
 transport::HeldValues HeldValuesOf(core::Version version, const replica::ReplicaArrays& arrays);
 
 // For a process that has not been welcomed since it restarted.

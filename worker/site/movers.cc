@@ -245,7 +245,7 @@ void Movers::PostHoldings(std::function<void(const std::vector<transport::HeldFr
   tasks_.Post([this, show = std::move(show)] {
     std::vector<transport::HeldFragment> held;
     for (const auto& replica : replicas_) {
-      held.push_back(HeldFragmentOf(replica->fragment().id, replica->version(), replica->Arrays()));
+      held.push_back(HeldFragmentOf(*replica));
     }
     show(held);
   });
