@@ -149,5 +149,58 @@ TEST(RebuildRules, ShardAsksForItsOwnFragmentsAlone) {
   EXPECT_THAT(choice->dissent, IsEmpty());
 }
 
+// One has taken the last update, the other has not yet: it remembers what the other holds.
+TEST(RebuildRules, SiteAgreesWithWhatItHeldBeforeItsLastUpdate) {
+  RebuildRules rules(2, kAlone, "");
+  Holdings ahead = HoldingsOf(6, 5);
+  ahead.before[0] = HoldingsOf(5, 5).fragments[0];
+  rules.Show("eu", ahead, 0);
+  rules.Show("us", HoldingsOf(5, 5), 0);
+  const auto choice = rules.Choose(kLateMs);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->fragments.at(0).held.version, 5);
+  EXPECT_THAT(choice->fragments.at(0).witnesses, ElementsAre("us"));
+  ahead.before[0].momentum_digest = 7;
+  rules.Show("eu", ahead, 0);
+  EXPECT_THAT(WhyNot(rules), HasSubstr("fragment 0: no two sites hold the same version"));
+}
+
+RebuildRules RulesOf(const Holdings& own) { return {2, kAlone, "", OwnHoldings{own, {"eu", "us"}}}; }
+
+TEST(OwnRebuildRules, TakeWhatTwoSitesHoldBeyondTheOwnStateAndKeepTheRest) {
+  RebuildRules rules = RulesOf(HoldingsOf(5, 5));
+  rules.Show("eu", HoldingsOf(8, 5), 0);
+  EXPECT_FALSE(rules.IsSettled(kLateMs - 1));
+  rules.Show("us", HoldingsOf(8, 4), 0);
+  EXPECT_TRUE(rules.IsSettled(0)) << "all that were in the run have come";
+  const auto choice = rules.Choose(0);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->fragments.at(0).held.version, 8);
+  EXPECT_THAT(choice->fragments.at(0).witnesses, ElementsAre("eu", "us"));
+  EXPECT_EQ(choice->fragments.at(1).held.version, 5);
+  EXPECT_THAT(choice->fragments.at(1).witnesses, IsEmpty());
+}
+
+TEST(OwnRebuildRules, OwnStateIsOneOfTwoThatAgreeAndNoRivalOfANewerOne) {
+  RebuildRules rules = RulesOf(HoldingsOf(5, 5));
+  rules.Show("eu", HoldingsOf(6, 9), 0);
+  rules.Show("us", HoldingsOf(5, 9), 0);
+  rules.Show("asia", HoldingsOf(5, 5), 0);
+  const auto choice = rules.Choose(0);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->fragments.at(0).held.version, 5);
+  EXPECT_EQ(choice->fragments.at(1).held.version, 9);
+  EXPECT_THAT(choice->dissent, ElementsAre(HasSubstr("not taken: the coordinator holds version 5")));
+}
+
+TEST(OwnRebuildRules, AreUndecidedWhereNoTwoAgreeOnWhatIsNewer) {
+  RebuildRules rules = RulesOf(HoldingsOf(5, 5));
+  EXPECT_FALSE(rules.IsSettled(10 * kLateMs)) << "no site has come";
+  rules.Show("eu", HoldingsOf(9, 5), 0);
+  rules.Show("us", HoldingsOf(8, 5), 0);
+  EXPECT_TRUE(rules.IsSettled(0));
+  EXPECT_THAT(WhyNot(rules, 0), HasSubstr("fragment 0: no two sites hold the same version with equal digests"));
+}
+
 }  // namespace
 }  // namespace causeway::server

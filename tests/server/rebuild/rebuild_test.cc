@@ -15,6 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 constexpr int64_t kVersion = 7;
 
@@ -201,6 +202,61 @@ TEST_F(RebuildTest, HoldingsOfAnotherRunOrFragmentAreRefused) {
   holdings.mutable_fragments(0)->set_fragment(-1);
   EXPECT_THAT(rebuild_.BeginShow(sites_["a"], holdings).message(), HasSubstr("of fragment -1"));
   EXPECT_THAT(rebuild_.Progress(), HasSubstr("no site"));
+}
+
+// The journal's end was lost with the machine's power: fragment 0 is behind the sites', fragment 1 is not.
+TEST_F(RebuildTest, StateThatLacksItsEndIsCompleted) {
+  std::string before;
+  {
+    const auto journal = Open();
+    before = journal->lineage();
+    OwnState own{.lineage = before, .rounds = {}, .model = {.generation = 3, .run = RunRecordOf(map_), .seeder = "a"}};
+    own.rounds.sites["a"].state = core::SiteState::kTraining;
+    own.rounds.sites["a"].releases = 2;
+    own.fragments[0] = sites_["a"]->held[0];
+    own.fragments[0].version = kVersion - 2;
+    own.fragments[1] = sites_["a"]->held[1];
+    own.fragments[1].residual.assign(own.fragments[1].anchor.size(), 0.5f);
+    for (auto& [p, state] : own.fragments) ASSERT_TRUE(journal->SaveSnapshot(p, state, state.Digest()).ok());
+    ASSERT_TRUE(journal->Begin(own.model.run, {.state = own.rounds, .model = own.model}).ok());
+    Rebuild rebuild({.config = ConfigForTest(), .shard = {}, .accept = "", .own = own, .clock = &clock_});
+    for (const auto& [name, site] : sites_) {
+      v1::Holdings shown = site->Shown();
+      shown.mutable_context()->set_lineage(before);
+      ASSERT_TRUE(rebuild.BeginShow(site, shown).ok());
+    }
+    rebuild.Tick();
+    EXPECT_THAT(sites_["a"]->asked, ElementsAre(0));
+    ASSERT_TRUE(sites_["a"]->Send(rebuild, 0).ok());
+    ASSERT_TRUE(rebuild.complete()) << rebuild.Progress();
+    ASSERT_TRUE(rebuild.Save(*journal).ok());
+  }
+  const auto journal = Open();
+  EXPECT_EQ(journal->identity().continues, before);
+  const StoredRun stored = *journal->Load();
+  EXPECT_THAT(stored.rounds.versions, ElementsAre(kVersion, kVersion - 1));
+  EXPECT_EQ(stored.rounds.sites.at("a").releases, 2);
+  EXPECT_EQ(stored.model.generation, 3);
+  EXPECT_EQ(journal->LoadSnapshot(0, kVersion)->anchor, sites_["a"]->held[0].anchor);
+  EXPECT_EQ(journal->LoadSnapshot(1, kVersion - 1)->residual[0], 0.5f) << "what stays keeps its rounding";
+  const std::vector<Event> events = *journal->History(0, 100, "history_lost");
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_THAT(events[0].text, HasSubstr("it held versions 5, 6; the state was rebuilt"));
+}
+
+TEST_F(RebuildTest, StateThatLacksItsEndWaitsForNobodyWhereNoTwoAgree) {
+  OwnState own{.lineage = "lost", .rounds = {}, .model = {.generation = 1, .run = RunRecordOf(map_), .seeder = ""}};
+  for (const int p : {0, 1}) own.fragments[p] = sites_["a"]->held[p];
+  own.fragments[0].version = kVersion - 2;
+  own.rounds.sites["a"].state = core::SiteState::kTraining;
+  Rebuild rebuild({.config = ConfigForTest(), .shard = {}, .accept = "", .own = own, .clock = &clock_});
+  rebuild.Tick();
+  EXPECT_FALSE(rebuild.undecided()) << "no site has come";
+  ASSERT_TRUE(rebuild.BeginShow(sites_["a"], sites_["a"]->Shown()).ok());
+  rebuild.Tick();
+  EXPECT_TRUE(rebuild.undecided());
+  EXPECT_FALSE(rebuild.complete());
+  EXPECT_THAT(rebuild.Progress(), HasSubstr("no two sites hold the same version"));
 }
 
 // The site goes on with what it has: only what it sent for the version that is there now has to be sent again.

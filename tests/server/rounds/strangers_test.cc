@@ -98,5 +98,15 @@ TEST(Strangers, BeyondTheNumberThatARunHoldsAreNoNews) {
   EXPECT_THAT(strangers.Present(0), SizeIs(core::kMaxSites));
 }
 
+TEST(Strangers, MissAnEndWhereNewerVersionsAreProvenButNoLaterEpoch) {
+  Strangers strangers;
+  strangers.Note("a", *FindDoubt({.versions = {5}, .admitted = {}}, {.versions = {9}, .admitted = {}}, kAlone, Unproven), 0);
+  EXPECT_FALSE(strangers.MissesAnEnd());
+  strangers.Note("b", *FindDoubt({.versions = {5}, .admitted = {}}, {.versions = {6}, .admitted = {}}, kAlone, Proven), 0);
+  EXPECT_TRUE(strangers.MissesAnEnd());
+  strangers.Note("c", *FindDoubt(kOwn, {.lineage = "now", .epoch = 8}, Proven), 0);
+  EXPECT_FALSE(strangers.MissesAnEnd()) << "a copy of before lacks more than its end";
+}
+
 }  // namespace
 }  // namespace causeway::server
