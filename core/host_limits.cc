@@ -57,11 +57,19 @@ void TakeCores(double quota, double period, GroupLimits& limits) {
   if (quota > 0 && period > 0) limits.cores = std::min(limits.cores, quota / period);
 }
 
+void TakeThreads(const std::string& folder, GroupLimits& limits) {
+  const std::optional<int64_t> most = Number(folder + "/pids.max"), now = Number(folder + "/pids.current");
+  if (!most || !now || *most - *now >= limits.threads) return;
+  limits.threads = std::max<int64_t>(*most - *now, 0);
+  limits.threads_file = folder + "/pids.max";
+}
+
 void TakeUnified(const std::string& folder, GroupLimits& limits) {
   double quota = 0, period = 0;
   std::istringstream words(FirstLine(folder + "/cpu.max").value_or(""));
   if (words >> quota >> period) TakeCores(quota, period, limits);
   TakeMemory(folder, "/memory.max", "/memory.current", "inactive_file", limits);
+  TakeThreads(folder, limits);
 }
 
 void TakeCpuOfVersion1(const std::string& folder, GroupLimits& limits) {
@@ -98,6 +106,8 @@ GroupLimits ReadGroupLimits(const std::string& root) {
         EachGroup(below, parts[2], [&](const std::string& folder) { TakeCpuOfVersion1(folder, limits); });
       } else if (controller == "memory") {
         EachGroup(below, parts[2], [&](const std::string& folder) { TakeMemoryOfVersion1(folder, limits); });
+      } else if (controller == "pids") {
+        EachGroup(below, parts[2], [&](const std::string& folder) { TakeThreads(folder, limits); });
       }
     }
   }

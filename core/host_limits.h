@@ -2,6 +2,7 @@
 //
 //   cores    min of the affinity, cpu.max (version 1: cpu.cfs_quota_us) rounded up, and LimitCores
 //   memory   min of MemAvailable, and memory.max − memory.current + inactive_file of each group
+//   threads  min of pids.max − pids.current of each group
 //
 // Files that are missing limit nothing. Thread-safe.
 #pragma once
@@ -15,6 +16,8 @@ namespace causeway::core {
 struct GroupLimits {
   double cores = std::numeric_limits<double>::infinity();
   int64_t memory_bytes = std::numeric_limits<int64_t>::max();  // that are left
+  int64_t threads = std::numeric_limits<int64_t>::max();       // that can still be started
+  std::string threads_file;                                    // which says so; empty: none does
 };
 
 // `root`: of the file system, for tests.

@@ -29,7 +29,10 @@ int first_error = 0;  // of a write to standard output
 
 }  // namespace
 
-void PrepareStandardStreams() { signal(SIGPIPE, SIG_IGN); }
+void PrepareStandardStreams() {
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
+}
 
 bool FlushStandardOutput() {
   const int copy = dup(STDOUT_FILENO);

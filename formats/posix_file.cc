@@ -1,6 +1,7 @@
 #include "formats/posix_file.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,8 +19,16 @@ FileDescriptor::~FileDescriptor() {
   if (is_open()) ::close(fd_);
 }
 
+std::string SystemReason(int error) {
+  rlimit limit = {};
+  const bool limited = error == EFBIG && ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return absl::StrCat(std::generic_category().message(error),
+                      limited ? absl::StrCat(" (ulimit -f allows files of ", limit.rlim_cur, " bytes)") : "");
+}
+
 absl::Status FileError(const std::string& what, const std::string& path) {
-  return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " ", path));
+  return absl::Status(absl::ErrnoToStatusCode(errno),
+                      absl::StrCat("cannot ", what, " ", path, ": ", SystemReason(errno)));
 }
 
 absl::StatusOr<FileDescriptor> OpenRegularFile(const std::string& path) {

@@ -19,8 +19,8 @@ namespace {
 
 constexpr int64_t kTileValues = 4 * core::kUnitValues;  // 64 KiB of each array: they stay in cache
 
-// The outer step by one chunk of an update, tile by tile, so that g stays in cache, and W and v until they are digested.
-// Adds the digests of the chunk's units. The step s goes to `step`, if that is not empty.
+// The outer step by one chunk of an update, tile by tile, so that g stays in cache, and W and v until they are
+// digested. Adds the digests of the chunk's units. The step s goes to `step`, if that is not empty.
 void StepBy(const core::OuterParameters& outer, const codecs::ChunkView& view, std::span<float> momentum,
             std::span<float> anchor, std::span<float> step, VersionDigests& digests) {
   const codecs::ChunkSpan& span = view.span();
@@ -123,14 +123,10 @@ Replica::Replica(const core::FragmentMap& map, core::FragmentId id, const core::
       momentum_(fragment().padded_values()),
       feedback_(fragment().padded_values(), config.codec.feedback_up, pool) {}
 
-uint64_t Replica::Digest() const {
+RecentDigests Replica::Digests() const {
   const core::CpuPhaseScope phase(core::CpuPhase::kHash);
-  return digests_ ? digests_->anchor : core::DigestUnits(anchor_, 0);
-}
-
-VersionDigests Replica::Digests() const {
-  const core::CpuPhaseScope phase(core::CpuPhase::kHash);
-  return digests_ ? *digests_ : VersionDigests{version_, core::DigestUnits(anchor_, 0), core::DigestUnits(momentum_, 0)};
+  if (digests_) return *digests_;
+  return {.now = {version_, core::DigestUnits(anchor_, 0), core::DigestUnits(momentum_, 0)}, .before = std::nullopt};
 }
 
 std::span<const float> PartOf(std::span<const float> padded, const core::TensorPlace& place) {
@@ -281,7 +277,7 @@ absl::Status Replica::TakeUpdate(const core::OuterParameters& outer, std::span<c
   VersionDigests digests{.version = version_ + 1};
   anchor_stamp_ = core::NewStamp();
   for (const codecs::ChunkView& view : checked.views) StepBy(outer, view, momentum_, anchor_, step.values(), digests);
-  before_ = std::exchange(digests_, digests);
+  digests_ = RecentDigests{digests, digests_ ? std::optional(digests_->now) : std::nullopt};
   step_.buffer = std::move(step);
   chosen_up_ = codecs.up;
   ++version_;
@@ -306,7 +302,6 @@ void Replica::CommitAnchor(bool keep_residual) {
   std::ranges::copy(staged_->anchor.values(), anchor_.begin());
   anchor_stamp_ = core::NewStamp();
   digests_.reset();
-  before_.reset();
   std::ranges::copy(staged_->momentum.values(), momentum_.begin());
   version_ = staged_->version;
   chosen_up_ = staged_->up;
@@ -325,7 +320,6 @@ void Replica::SetInitial(std::span<const float> theta) {
   ClearPadding(anchor_);
   anchor_stamp_ = core::NewStamp();
   digests_.reset();
-  before_.reset();
   std::ranges::fill(momentum_, 0.0f);
   version_ = 0;
   chosen_up_.reset();
@@ -364,7 +358,6 @@ absl::Status Replica::Restore(core::Version version, const ReplicaArrays& arrays
   std::ranges::copy(arrays.anchor, anchor_.begin());
   anchor_stamp_ = core::NewStamp();
   digests_.reset();
-  before_.reset();
   std::ranges::copy(arrays.momentum, momentum_.begin());
   if (!arrays.step.empty()) {
     step_.buffer = pool_->Take(arrays.step.size());

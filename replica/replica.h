@@ -90,6 +90,11 @@ struct VersionDigests {
   uint64_t momentum = 0;
 };
 
+struct RecentDigests {
+  VersionDigests now;
+  std::optional<VersionDigests> before;  // the last update; nothing: unknown
+};
+
 class Replica {
  public:
   // `map` and `pool` outlive it. `dtypes`: of θ, for each of the fragment's tensors; empty: all float32.
@@ -98,9 +103,7 @@ class Replica {
 
   const core::Fragment& fragment() const { return map_.fragment(id_); }
   core::Version version() const { return version_; }
-  uint64_t Digest() const;         // of W
-  VersionDigests Digests() const;  // of W and v as they are; computed, unless their last step did
-  const std::optional<VersionDigests>& before() const { return before_; }  // the last update; nothing: unknown
+  RecentDigests Digests() const;  // of W and v as they are: computed, unless their last step did
   std::span<const float> anchor() const { return anchor_; }
   double ResidualNorm() const { return feedback_.ResidualNorm(); }
 
@@ -174,11 +177,10 @@ class Replica {
   core::BufferPool* const pool_;
   std::optional<core::CodecId> chosen_up_;
   core::Version version_ = 0;
-  std::optional<VersionDigests> digests_;  // if computed with the last step
-  std::optional<VersionDigests> before_;   // it
-  core::AlignedFloats anchor_;      // W
-  uint64_t anchor_stamp_ = 0;       // of its contents
-  core::AlignedFloats momentum_;    // v
+  std::optional<RecentDigests> digests_;  // if computed with the last step
+  core::AlignedFloats anchor_;            // W
+  uint64_t anchor_stamp_ = 0;             // of its contents
+  core::AlignedFloats momentum_;          // v
   KeptStep step_;
   std::optional<StagedAnchor> staged_;
   codecs::ErrorFeedback feedback_;

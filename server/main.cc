@@ -3,25 +3,23 @@
 #include <sys/resource.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <optional>
 
 #include "absl/flags/flag.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "core/check.h"
 #include "core/limits.h"
-#include "core/port_owner.h"
 #include "ctl/heap.h"
 #include "ctl/program.h"
 #include "ctl/standard_streams.h"
+#include "ctl/thread_limit.h"
 #include "formats/codec_advice.h"
 #include "formats/run_yaml.h"
 #include "server/rebuild/rebuild_service.h"
 #include "server/service/coordinator.h"
 #include "server/service/grpc_service.h"
+#include "server/service/listening.h"
 #include "server/service/listening_server.h"
 #include "server/service/membership_follower.h"
 #include "server/status/http_server.h"
@@ -48,7 +46,8 @@ ABSL_FLAG(bool, new_run, false,
 ABSL_FLAG(bool, rebuild_from_sites, false,
           "with a state directory that has no state: take W and v from the sites, of each fragment the newest version "
           "that two of them hold with equal digests");
-ABSL_FLAG(std::string, accept, "", "with --rebuild_from_sites: the one site that is believed, instead of two");
+ABSL_FLAG(std::string, accept, "",
+          "with --rebuild_from_sites, and after a loss of power: the one site that is believed, instead of two");
 ABSL_FLAG(std::string, shard, "0/1",
           "i/n: one of n coordinators of the run, which owns the fragments f with f mod n = i; 0/n decides who is in");
 ABSL_FLAG(std::string, membership, "", "HOST:PORT of the coordinator with --shard=0/n; the others follow it");
@@ -72,8 +71,9 @@ constexpr char kUsage[] =
     "                     [--shard=i/n --membership=HOST:PORT] [--rebuild_from_sites [--accept=SITE]]\n"
     "Keeps one model in step across sites. SIGTERM saves the state; started again, it goes on from there.\n";
 
+constexpr int kOwnThreads = 12;  // journal, merges, scrubber, signals, log, followers
 constexpr int64_t kRebuildTickMs = 100;
-constexpr int64_t kTickMs = 25;                                  // leases, graces, the end of the run
+constexpr int64_t kTickMs = 25;  // leases, graces, the end of the run
 
 // The config that run.yaml gives for the stored run, if it describes that run.
 absl::StatusOr<core::RunConfig> ConfigOfStoredRun(const std::string& run_yaml, int shards, const std::string& stored) {
@@ -95,44 +95,6 @@ void RaiseDescriptorLimit() {
     spdlog::warn("cannot raise the limit of open files: {}", std::strerror(errno));
 }
 
-// The flags' addresses: our own, and that of the run's shard 0.
-struct Listening {
-  transport::Address grpc;
-  transport::Address http;
-  std::optional<transport::Address> health;
-  transport::TlsFiles tls;
-  core::Shard shard;
-  transport::Address lead;  // of a shard beyond the first: where shard 0 is
-  transport::ChannelOptions lead_channel;
-};
-
-absl::Status ReadShardFlags(Listening& listening) {
-  const std::string text = absl::GetFlag(FLAGS_shard);
-  const std::vector<std::string> parts = absl::StrSplit(text, '/');
-  core::Shard& shard = listening.shard;
-  const bool parsed =
-      parts.size() == 2 && absl::SimpleAtoi(parts[0], &shard.index) && absl::SimpleAtoi(parts[1], &shard.count);
-  if (!parsed || shard.index < 0 || shard.index >= shard.count) {
-    return absl::InvalidArgumentError(absl::StrCat("--shard: expected i/n with i from 0 to n - 1, got ", text));
-  }
-  const std::string lead = absl::GetFlag(FLAGS_membership);
-  if (shard.leads() != lead.empty()) {
-    return absl::InvalidArgumentError(
-        shard.leads() ? absl::StrCat("--membership: shard 0 follows no other shard, got ", lead)
-                      : absl::StrCat("--membership: expected HOST:PORT of shard 0, which ", shard.Text(), " follows"));
-  }
-  if (shard.leads()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(listening.lead, core::ParseAddress("--membership", lead));
-  ASSIGN_OR_RETURN(listening.lead_channel,
-                   transport::ReadClientFlags({.insecure = absl::GetFlag(FLAGS_insecure),
-                                               .tls_ca = absl::GetFlag(FLAGS_tls_ca),
-                                               .tls_cert = absl::GetFlag(FLAGS_membership_tls_cert),
-                                               .tls_key = absl::GetFlag(FLAGS_membership_tls_key),
-                                               .token_file = absl::GetFlag(FLAGS_membership_token_file)},
-                                              listening.lead));
-  return absl::OkStatus();
-}
-
 // Whether shard 0 merges by the same config.
 absl::Status CheckShardConfig(const std::string& lead, const core::RunConfig& own) {
   ASSIGN_OR_RETURN(const core::RunConfig expected, formats::ParseRunConfig(lead));
@@ -141,27 +103,26 @@ absl::Status CheckShardConfig(const std::string& lead, const core::RunConfig& ow
   return absl::FailedPreconditionError(absl::StrCat("--config differs from that of shard 0: ", difference));
 }
 
-absl::StatusOr<Listening> ReadListening() {
-  Listening listening;
-  ASSIGN_OR_RETURN(listening.grpc, core::ParseAddress("--listen", absl::GetFlag(FLAGS_listen)));
-  ASSIGN_OR_RETURN(listening.http, core::ParseAddress("--http", absl::GetFlag(FLAGS_http)));
-  RETURN_IF_ERROR(transport::CheckHttpAllowed(listening.http, absl::GetFlag(FLAGS_insecure_http)));
-  if (const std::string health = absl::GetFlag(FLAGS_health); !health.empty()) {
-    ASSIGN_OR_RETURN(listening.health, core::ParseAddress("--health", health));
-  }
-  ASSIGN_OR_RETURN(listening.tls, transport::ReadTlsFlags(absl::GetFlag(FLAGS_tls_ca), absl::GetFlag(FLAGS_tls_cert),
-                                                          absl::GetFlag(FLAGS_tls_key)));
-  RETURN_IF_ERROR(ReadShardFlags(listening));
-  if (!listening.tls.given()) {
-    RETURN_IF_ERROR(transport::CheckPlaintextAllowed(listening.grpc, absl::GetFlag(FLAGS_insecure)));
-  }
-  return listening;
+absl::StatusOr<server::Listening> ReadListening() {
+  return server::ReadListening({.listen = absl::GetFlag(FLAGS_listen),
+                                .http = absl::GetFlag(FLAGS_http),
+                                .health = absl::GetFlag(FLAGS_health),
+                                .shard = absl::GetFlag(FLAGS_shard),
+                                .membership = absl::GetFlag(FLAGS_membership),
+                                .insecure = absl::GetFlag(FLAGS_insecure),
+                                .insecure_http = absl::GetFlag(FLAGS_insecure_http),
+                                .tls_ca = absl::GetFlag(FLAGS_tls_ca),
+                                .tls_cert = absl::GetFlag(FLAGS_tls_cert),
+                                .tls_key = absl::GetFlag(FLAGS_tls_key),
+                                .membership_token_file = absl::GetFlag(FLAGS_membership_token_file),
+                                .membership_tls_cert = absl::GetFlag(FLAGS_membership_tls_cert),
+                                .membership_tls_key = absl::GetFlag(FLAGS_membership_tls_key)});
 }
 
 enum class Ended { kStopped, kLacksItsEnd };
 
-// Runs until SIGTERM, SIGINT, the end of the run, or a failure that the coordinator's status reports. Once, it also ends
-// where sites prove more than its state holds, which may have lost its end with the machine's power.
+// Runs until SIGTERM, SIGINT, the end of the run, or a failure that the coordinator's status reports. Once, it also
+// ends where sites prove more than its state holds, which may have lost its end with the machine's power.
 Ended Serve(server::Coordinator& coordinator, server::Gate& gate, bool completes) {
   const bool exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
   while (!ctl::WaitForStopSignal(kTickMs)) {
@@ -203,9 +164,10 @@ absl::StatusOr<std::unique_ptr<server::Journal>> OpenJournal(const std::string& 
 }
 
 absl::StatusOr<std::unique_ptr<server::Coordinator>> MakeCoordinator(const core::RunConfig& config,
-                                                                     const Listening& addresses,
+                                                                     const server::Listening& addresses,
                                                                      server::Journal* journal,
-                                                                     server::StatusBoard* board) {
+                                                                     server::StatusBoard* board,
+                                                                     const std::string& completed) {
   ASSIGN_OR_RETURN(server::StoredRun stored, journal->Load());
   if (stored.rounds.seeded) spdlog::info("goes on with the stored state of run {}", config.run_id);
   return server::Coordinator::Create(
@@ -217,7 +179,8 @@ absl::StatusOr<std::unique_ptr<server::Coordinator>> MakeCoordinator(const core:
        .lead = addresses.lead.Text(),
        .check_config = [config](const std::string& lead) { return CheckShardConfig(lead, config); },
        .bounds = server::BoundsOf(config, addresses.shard),
-       .new_run = absl::GetFlag(FLAGS_new_run)},
+       .new_run = absl::GetFlag(FLAGS_new_run),
+       .completed = completed},
       journal, std::move(stored));
 }
 
@@ -239,32 +202,44 @@ absl::StatusOr<std::unique_ptr<server::HttpServer>> StartProbeServer(const std::
   return probe_server;
 }
 
-// Completes or rebuilds the state from what the sites hold. CANCELLED: a stop was requested; ABORTED: no two agree.
-absl::Status TakeFromSites(const core::RunConfig& config, Listening& addresses, server::Journal& journal,
-                           server::Gate& gate, server::StatusBoard& board, std::optional<server::OwnState> own) {
-  const std::string done = own ? "completes its state from the sites'" : "rebuilds its state from the sites'";
+// A run as it is served here, from one life of its state to the next.
+struct Serving {
+  const std::string& run_yaml;
+  core::RunConfig config;
+  server::Listening addresses;
+  server::Gate& gate;
+  server::StatusBoard& board;
+};
+
+// Completes or rebuilds the state from what the sites hold; returns what was done. CANCELLED: a stop was requested;
+// ABORTED: no two agree.
+absl::StatusOr<std::string> TakeFromSites(Serving& serving, server::Journal& journal,
+                                          std::optional<server::OwnState> own) {
+  const std::string does = own ? "completes its state from the sites'" : "rebuilds its state from the sites'";
+  const core::RunConfig& config = serving.config;
+  server::Listening& addresses = serving.addresses;
   server::Rebuild rebuild(
       {.config = config, .shard = addresses.shard, .accept = absl::GetFlag(FLAGS_accept), .own = std::move(own)});
-  const auto service = server::NewRebuildService(&rebuild, &gate);
+  const auto service = server::NewRebuildService(&rebuild, &serving.gate);
   ASSIGN_OR_RETURN(const auto server, server::ListeningServer::Start(*service, config.sync.map_fragments(),
                                                                      addresses.grpc, addresses.tls));
-  spdlog::info("run {}: {} {}; they reach it at {}", config.run_id, addresses.shard.Text(), done,
+  spdlog::info("run {}: {} {}; they reach it at {}", config.run_id, addresses.shard.Text(), does,
                addresses.grpc.Text());
   while (!rebuild.complete()) {
     if (ctl::WaitForStopSignal(kRebuildTickMs)) return absl::CancelledError("stopped before it had all");
     rebuild.Tick();
-    gate.Tick();
+    serving.gate.Tick();
     if (rebuild.undecided()) return absl::AbortedError(rebuild.Progress());
-    board.SetNotReady(done + ": " + rebuild.Progress());
+    serving.board.SetNotReady(does + ": " + rebuild.Progress());
   }
-  return rebuild.Save(journal);
+  RETURN_IF_ERROR(rebuild.Save(journal));
+  return rebuild.Progress();
 }
 
 // A coordinator that has a state continues with it: a supervisor may start the same command again.
-absl::StatusOr<std::unique_ptr<server::Journal>> OpenOrRebuild(const std::string& run_yaml, core::RunConfig& config,
-                                                               Listening& addresses, server::Gate& gate,
-                                                               server::StatusBoard& board) {
-  ASSIGN_OR_RETURN(auto journal, OpenJournal(run_yaml, config, addresses.shard));
+absl::StatusOr<std::unique_ptr<server::Journal>> OpenOrRebuild(Serving& serving) {
+  const core::Shard shard = serving.addresses.shard;
+  ASSIGN_OR_RETURN(auto journal, OpenJournal(serving.run_yaml, serving.config, shard));
   if (!absl::GetFlag(FLAGS_rebuild_from_sites)) return journal;
   ASSIGN_OR_RETURN(const server::StoredRun stored, journal->Load());
   if (!stored.run.manifest.empty()) {
@@ -272,25 +247,27 @@ absl::StatusOr<std::unique_ptr<server::Journal>> OpenOrRebuild(const std::string
                  absl::GetFlag(FLAGS_state_dir));
     return journal;
   }
-  RETURN_IF_ERROR(TakeFromSites(config, addresses, *journal, gate, board, std::nullopt));
+  RETURN_IF_ERROR(TakeFromSites(serving, *journal, std::nullopt).status());
   journal.reset();
-  return OpenJournal(run_yaml, config, addresses.shard);
+  return OpenJournal(serving.run_yaml, serving.config, shard);
 }
 
-// After a loss of power: goes on as a new lineage, unless no two sites agree on what this state lacks.
-absl::Status CompleteFromSites(const std::string& run_yaml, core::RunConfig& config, Listening& addresses,
-                               server::Gate& gate, server::StatusBoard& board) {
-  ASSIGN_OR_RETURN(const auto journal, OpenJournal(run_yaml, config, addresses.shard));
+// After a loss of power: the state goes on as a new lineage; returns what was done. Empty: no two sites agree.
+absl::StatusOr<std::string> CompleteFromSites(Serving& serving) {
+  ASSIGN_OR_RETURN(const auto journal, OpenJournal(serving.run_yaml, serving.config, serving.addresses.shard));
   journal->EndsInDoubt();
-  ASSIGN_OR_RETURN(server::OwnState own, server::ReadOwnState(*journal, addresses.shard));
-  const absl::Status taken = TakeFromSites(config, addresses, *journal, gate, board, std::move(own));
-  if (taken.ok()) journal->EndsInDoubt(false);
-  if (!absl::IsAborted(taken)) return taken;
-  spdlog::warn("the state is not completed from the sites': {}", std::string(taken.message()));
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(server::OwnState own, server::ReadOwnState(*journal, serving.addresses.shard));
+  const absl::StatusOr<std::string> done = TakeFromSites(serving, *journal, std::move(own));
+  if (absl::IsAborted(done.status())) {
+    spdlog::warn("the state is not completed from the sites': {}", std::string(done.status().message()));
+    return "";
+  }
+  if (done.ok()) journal->EndsInDoubt(false);
+  return done;
 }
 
-absl::Status TellAddresses(const core::RunConfig& config, const Listening& addresses, const server::Journal& journal) {
+absl::Status TellAddresses(const core::RunConfig& config, const server::Listening& addresses,
+                           const server::Journal& journal) {
   RETURN_IF_ERROR(journal.WriteAddresses(addresses.grpc.Text(), addresses.http.Text()));
   if (!addresses.tls.given() && absl::GetFlag(FLAGS_site_tokens).empty() && !addresses.grpc.IsLoopback()) {
     spdlog::warn("--insecure: every peer that reaches {} is trusted, and nothing is encrypted", addresses.grpc.Text());
@@ -310,13 +287,17 @@ int Finish(server::Coordinator& coordinator) {
                                                             server::AfterFailure(absl::GetFlag(FLAGS_state_dir)))));
 }
 
-// From the state on the disk until the end. True: the sites hold its end, which the disk has lost.
-absl::StatusOr<bool> RunFromStored(const std::string& run_yaml, core::RunConfig& config, Listening& addresses,
-                                   server::Gate& gate, server::StatusBoard& board, bool completes, int& result) {
-  ASSIGN_OR_RETURN(const auto journal, OpenOrRebuild(run_yaml, config, addresses, gate, board));
-  ASSIGN_OR_RETURN(const auto coordinator, MakeCoordinator(config, addresses, journal.get(), &board));
+// From the state on the disk until the end. True: the sites hold its end, which the disk has lost. `completed`: what
+// was done about that before; nothing: the first life of this process.
+absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::string>& completed, int& result) {
+  ASSIGN_OR_RETURN(const auto journal, OpenOrRebuild(serving));
+  const core::RunConfig& config = serving.config;
+  server::Listening& addresses = serving.addresses;
+  server::StatusBoard& board = serving.board;
+  ASSIGN_OR_RETURN(const auto coordinator,
+                   MakeCoordinator(config, addresses, journal.get(), &board, completed.value_or("")));
   const auto service = server::NewGrpcService(
-      coordinator.get(), [&board] { return *board.Status(); }, &gate);
+      coordinator.get(), [&board] { return *board.Status(); }, &serving.gate);
   ASSIGN_OR_RETURN(auto grpc_server, server::ListeningServer::Start(*service, config.sync.map_fragments(),
                                                                     addresses.grpc, addresses.tls));
   RETURN_IF_ERROR(TellAddresses(config, addresses, *journal));
@@ -327,7 +308,7 @@ absl::StatusOr<bool> RunFromStored(const std::string& run_yaml, core::RunConfig&
         transport::MakeGrpcWire(addresses.lead, addresses.lead_channel), coordinator.get());
   }
   board.SetReady();
-  const bool lacks_its_end = Serve(*coordinator, gate, completes) == Ended::kLacksItsEnd;
+  const bool lacks_its_end = Serve(*coordinator, serving.gate, !completed) == Ended::kLacksItsEnd;
   if (lacks_its_end) {
     journal->EndsInDoubt();
     board.Publish(coordinator->Status());  // paused, with the alarm, until that is done
@@ -339,7 +320,7 @@ absl::StatusOr<bool> RunFromStored(const std::string& run_yaml, core::RunConfig&
   return lacks_its_end && result == ctl::kDone;
 }
 
-int Run(const std::string& run_yaml, core::RunConfig config, Listening addresses) {
+int Run(const std::string& run_yaml, core::RunConfig config, server::Listening addresses) {
   for (const std::string& advice : formats::RunAdvice(config)) spdlog::warn("{}", advice);
   auto gate = server::Gate::Create(
       {.authorizer = {.mutual_tls = addresses.tls.given(),
@@ -356,11 +337,12 @@ int Run(const std::string& run_yaml, core::RunConfig config, Listening addresses
   addresses.http.port = (*http_server)->port();
   const auto probe_server = StartProbeServer(addresses.health, &board);
   if (!probe_server.ok()) return ctl::Fail(ctl::kBadInput, probe_server.status());
+  Serving serving{run_yaml, std::move(config), std::move(addresses), **gate, board};
   int result = ctl::kDone;
-  absl::StatusOr<bool> again = RunFromStored(run_yaml, config, addresses, **gate, board, /*completes=*/true, result);
+  absl::StatusOr<bool> again = RunFromStored(serving, std::nullopt, result);
   if (again.ok() && *again) {
-    const absl::Status completed = CompleteFromSites(run_yaml, config, addresses, **gate, board);
-    again = completed.ok() ? RunFromStored(run_yaml, config, addresses, **gate, board, false, result) : completed;
+    const absl::StatusOr<std::string> completed = CompleteFromSites(serving);
+    again = completed.ok() ? RunFromStored(serving, *completed, result) : completed.status();
   }
   return again.ok() ? result : ctl::Fail(ctl::kBadInput, again.status());
 }
@@ -388,5 +370,10 @@ int main(int argc, char** argv) {
     return ctl::Fail(ctl::kBadInput, placed);
   }
   RaiseDescriptorLimit();
+  const int probes = listening->health ? server::kProbeThreads : 0;
+  const int pages = server::kMaxEventStreams + server::kRequestThreads;
+  if (const absl::Status may_start = ctl::CheckThreads(pages + probes + kOwnThreads); !may_start.ok()) {
+    return ctl::Fail(ctl::kFailed, may_start);
+  }
   return Run(*run_yaml, *config, *std::move(listening));
 }

@@ -19,6 +19,7 @@
 #include "ctl/heap.h"
 #include "ctl/program.h"
 #include "ctl/standard_streams.h"
+#include "ctl/thread_limit.h"
 #include "formats/run_yaml.h"
 #include "offload/calibration.h"
 #include "transport/grpc_link.h"
@@ -102,6 +103,7 @@ ABSL_FLAG(int64_t, sequence_length, 0,
 namespace causeway {
 namespace {
 
+constexpr int kOwnThreads = 10;  // steps, copies, arithmetic, signals, log, ranks
 constexpr char kUsage[] =
     "causeway-worker --coordinator=HOST:PORT[,…] --site=NAME --data=PATH     trains one site\n"
     "causeway-worker --nproc=N …                                            trains one site in N ranks\n"
@@ -113,6 +115,8 @@ int EndWith(ctl::ExitCode code, const absl::Status& status) {
   const bool said = worker::AnotherRankSays(absl::GetFlag(FLAGS_rendezvous), std::string(status.message()));
   return said ? code : ctl::Fail(code, status);
 }
+
+int BadInput(const std::string& why) { return EndWith(ctl::kBadInput, absl::InvalidArgumentError(why)); }
 
 int FailWith(const absl::Status& status) {
   switch (status.code()) {
@@ -137,8 +141,7 @@ int Evaluate() {
                                         .sample_bytes = absl::GetFlag(FLAGS_sample_bytes),
                                         .seed = absl::GetFlag(FLAGS_seed)};
   if (options.token_bytes != 2 && options.token_bytes != 4) {
-    return EndWith(ctl::kBadInput, absl::InvalidArgumentError(
-                                       absl::StrCat("--token_bytes: expected 2 or 4, got ", options.token_bytes)));
+    return BadInput(absl::StrCat("--token_bytes: expected 2 or 4, got ", options.token_bytes));
   }
   return Print(worker::EvaluateDirectory(absl::GetFlag(FLAGS_evaluate), absl::GetFlag(FLAGS_data), options));
 }
@@ -192,7 +195,7 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, worker::S
   const core::SiteId name = absl::GetFlag(FLAGS_site);
   if (config.model_kind == core::ModelKind::kExternal) {
     constexpr char kNotHere[] = "the sites bring this run's model: use the Python package or causeway.h";
-    return EndWith(ctl::kBadInput, absl::InvalidArgumentError(kNotHere));
+    return BadInput(kNotHere);
   }
   for (const auto& [flag, path] :
        {std::pair("--data", absl::GetFlag(FLAGS_data)), std::pair("--held_out", absl::GetFlag(FLAGS_held_out))}) {
@@ -313,12 +316,10 @@ int Launch(int argc, char** argv) {
                                 .bind = absl::GetFlag(FLAGS_bind) == "auto",
                                 .grace_s = std::min(10.0, absl::GetFlag(FLAGS_rank_timeout_s))};
   if (ranks < 1 || ranks > worker::kMostRanks) {
-    return EndWith(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat("--nproc: expected 1 to ",
-                                                                           worker::kMostRanks, " ranks, got ", ranks)));
+    return BadInput(absl::StrCat("--nproc: expected 1 to ", worker::kMostRanks, " ranks, got ", ranks));
   }
   if (!options.bind && absl::GetFlag(FLAGS_bind) != "none") {
-    return EndWith(ctl::kBadInput, absl::InvalidArgumentError(
-                                       absl::StrCat("--bind: expected auto or none, got ", absl::GetFlag(FLAGS_bind))));
+    return BadInput(absl::StrCat("--bind: expected auto or none, got ", absl::GetFlag(FLAGS_bind)));
   }
   options.arguments.assign(argv, argv + argc);
   return worker::LaunchRanks(options, ctl::WaitForStopSignal);
@@ -330,20 +331,16 @@ int Run() {
     if (const absl::Status status = CheckRate(flag, mbit); !status.ok()) return EndWith(ctl::kBadInput, status);
   }
   if (const int64_t timeout_s = absl::GetFlag(FLAGS_connect_timeout_s); timeout_s < 0) {
-    return EndWith(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
-                                       "--connect_timeout_s: expected 0 or more seconds, got ", timeout_s)));
+    return BadInput(absl::StrCat("--connect_timeout_s: expected 0 or more seconds, got ", timeout_s));
   }
   if (const double timeout_s = absl::GetFlag(FLAGS_rank_timeout_s); !(timeout_s > 0)) {
-    return EndWith(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
-                                       "--rank_timeout_s: expected more than 0 seconds, got ", timeout_s)));
+    return BadInput(absl::StrCat("--rank_timeout_s: expected more than 0 seconds, got ", timeout_s));
   }
   if (const double every_s = absl::GetFlag(FLAGS_metrics_every_s); !(every_s >= 0 && std::isfinite(every_s))) {
-    return EndWith(ctl::kBadInput, absl::InvalidArgumentError(
-                                       absl::StrCat("--metrics_every_s: expected 0 or more seconds, got ", every_s)));
+    return BadInput(absl::StrCat("--metrics_every_s: expected 0 or more seconds, got ", every_s));
   }
   if (const int threads = absl::GetFlag(FLAGS_threads); threads < 0) {
-    return EndWith(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
-                                       "--threads: expected 1 or more, or 0 for all cores, got ", threads)));
+    return BadInput(absl::StrCat("--threads: expected 1 or more, or 0 for all cores, got ", threads));
   } else if (threads > 0) {
     core::LimitCores(threads);
   }
@@ -356,6 +353,8 @@ int Run() {
   if (const absl::Status status = worker::CheckDevice(Device()); !status.ok()) {
     return EndWith(ctl::kBadInput, status);
   }
+  const absl::Status may_start = ctl::CheckThreads(kOwnThreads + core::UsableCores());
+  if (!may_start.ok()) return EndWith(ctl::kFailed, may_start);
   const auto link = MakeLink();
   if (!link.ok()) return EndWith(ctl::kBadInput, link.status());
   const auto ranks = OpenRanks();
@@ -389,9 +388,8 @@ int main(int argc, char** argv) {
     return Print(worker::ProfileRunYaml(path));
   }
   if (!core::IsValidName(absl::GetFlag(FLAGS_site))) {
-    return EndWith(ctl::kBadInput, absl::InvalidArgumentError(
-                                       absl::StrCat("--site: expected 1 to 64 letters, digits, '.', '_' or '-', got ",
-                                                    core::Quoted(absl::GetFlag(FLAGS_site)))));
+    return BadInput(absl::StrCat("--site: expected 1 to 64 letters, digits, '.', '_' or '-', got ",
+                                 core::Quoted(absl::GetFlag(FLAGS_site))));
   }
   return absl::GetFlag(FLAGS_nproc) != 0 && absl::GetFlag(FLAGS_rank) < 0 ? Launch(argc, argv) : Run();
 }

@@ -42,8 +42,10 @@ std::optional<OwnHoldings> HoldingsOf(const std::optional<OwnState>& own) {
 
 absl::StatusOr<OwnState> ReadOwnState(const Journal& journal, const core::Shard& shard) {
   ASSIGN_OR_RETURN(StoredRun stored, journal.Load());
-  OwnState own{
-      .lineage = journal.lineage(), .rounds = std::move(stored.rounds), .model = std::move(stored.model), .fragments = {}};
+  OwnState own{.lineage = journal.lineage(),
+               .rounds = std::move(stored.rounds),
+               .model = std::move(stored.model),
+               .fragments = {}};
   for (size_t p = 0; p < stored.fragments.size(); ++p) {
     const auto fragment = static_cast<FragmentId>(p);
     if (!shard.Owns(fragment)) continue;
@@ -339,16 +341,16 @@ absl::Status Rebuild::Save(Journal& journal) {
     absl::StrAppend(out, one.second.held.version);
   });
   const auto before = [&](std::string* out, const auto& one) { absl::StrAppend(out, one.second.version); };
-  const std::string lost =
-      options_.own ? absl::StrCat("the end of the journal was lost: it held versions ",
-                                  absl::StrJoin(options_.own->fragments, ", ", before), "; ")
-                   : "";
+  const std::string lost = options_.own ? absl::StrCat("the end of the journal was lost: it held versions ",
+                                                       absl::StrJoin(options_.own->fragments, ", ", before), "; ")
+                                        : "";
   entry.events.push_back({.kind = options_.own ? "history_lost" : "rebuild",
                           .site = "",
                           .fragment = -1,
                           .text = absl::StrCat(lost, "the state was rebuilt from what the sites held of lineage ",
                                                choice_->lineage, ": versions ", versions)});
-  spdlog::warn("{}", entry.events.back().text);
+  progress_ = entry.events.back().text;
+  spdlog::warn("{}", progress_);
   entry.continues = choice_->lineage;
   if (options_.own) {  // its run has begun
     journal.Commit(std::move(entry));

@@ -72,7 +72,7 @@ class Rebuild {
 
   // ---- The owner ----
   void Tick();             // a few times a second
-  std::string Progress();  // what it has, or waits for
+  std::string Progress();  // what it has, or waits for; after Save, what it has done
   bool complete();         // everything has arrived: Save may be called, and no other call follows
   bool undecided();        // with an own state: its sites have come, and no two agree on what is newer
   // To be called once. Afterwards the journal can only be closed.

@@ -14,7 +14,7 @@ namespace {
 using core::FragmentId;
 using core::SiteId;
 
-constexpr int kAgree = 2;                              // sites, for anything to be taken
+constexpr int kAgree = 2;                                // sites, for anything to be taken
 constexpr const char* kCoordinator = "the coordinator";  // no site has such a name
 
 std::string TextOf(const HeldVersion& held) {
@@ -87,7 +87,8 @@ absl::StatusOr<RebuildChoice::Fragment> RebuildRules::ChooseFragment(FragmentId 
     if (!accepted && (!accept_.empty() || !agree(*newest))) continue;
     const auto rival = std::find_if(std::next(newest), witnesses.rend(), [&](const auto& older) {
       const bool own = own_ && older.first == own_->held.fragments.at(fragment);  // which is before all others
-      return agree(older) && !own && Contradicts(newest->first, newest->second.size(), older.first, older.second.size());
+      return agree(older) && !own &&
+             Contradicts(newest->first, newest->second.size(), older.first, older.second.size());
     });
     if (accepted || rival == witnesses.rend()) {
       const bool own = newest->second.front() == kCoordinator;
@@ -146,10 +147,10 @@ void RebuildRules::NoteDissent(RebuildChoice& choice) const {
       const bool other_values = held->second.version == chosen.held.version;
       if (!other_values && held->second.version < chosen.held.version) continue;  // it is behind, as sites may be
       const bool own = chosen.witnesses.empty();
-      choice.dissent.push_back(absl::StrCat("site ", site, " holds ", TextOf(held->second), " of fragment ", fragment,
-                                            ", not taken: ",
-                                            own ? std::string(kCoordinator) : absl::StrJoin(chosen.witnesses, " and "),
-                                            own ? " holds " : " hold ", TextOf(chosen.held)));
+      choice.dissent.push_back(
+          absl::StrCat("site ", site, " holds ", TextOf(held->second), " of fragment ", fragment,
+                       ", not taken: ", own ? std::string(kCoordinator) : absl::StrJoin(chosen.witnesses, " and "),
+                       own ? " holds " : " hold ", TextOf(chosen.held)));
     }
   }
 }

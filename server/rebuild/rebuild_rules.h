@@ -4,10 +4,11 @@
 //   Show, Leave ─► Choose ─► the holders of the choice ─► what one of them sends is compared with what all showed
 //
 // No single site is trusted unless an operator names it: state that only one site holds, or that differs from two
-// others, is not taken, and the difference is reported. A site that holds the next version agrees with what it remembers
-// of the one before, so that two sites suffice, of which one has taken the last update and the other has not. Nor is it a question of numbers alone: where two agree on one
-// state and two on another that is not its predecessor, an operator has to name a site. Where sites stand at versions
-// that differ by one, two hold the second newest; if the run kept its schedule, that is consistent over the fragments.
+// others, is not taken, and the difference is reported. A site that holds the next version agrees with what it
+// remembers of the one before, so that two sites suffice, of which one has taken the last update and the other has not.
+// Nor is it a question of numbers alone: where two agree on one state and two on another that is not its predecessor,
+// an operator has to name a site. Where sites stand at versions that differ by one, two hold the second newest; if the
+// run kept its schedule, that is consistent over the fragments.
 //
 // A coordinator that has lost only the end of its state holds the rest itself: it is one of two that agree, and its own
 // version of a fragment stays where no site shows a newer one.

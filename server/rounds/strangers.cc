@@ -102,9 +102,8 @@ bool Strangers::Note(const core::SiteId& site, const DoubtFound& found, int64_t 
 
 bool Strangers::MissesAnEnd() const {
   const auto lost = [](const auto& one) { return one.second.found.doubt == Doubt::kHistoryLost; };
-  return std::ranges::any_of(strangers_, lost) && std::ranges::none_of(strangers_, [&](const auto& one) {
-           return lost(one) && one.second.found.of_epoch;
-         });
+  return std::ranges::any_of(strangers_, lost) &&
+         std::ranges::none_of(strangers_, [&](const auto& one) { return lost(one) && one.second.found.of_epoch; });
 }
 
 std::vector<Strangers::Stranger> Strangers::Present(int64_t now_ms) const {

@@ -18,6 +18,7 @@ using core::SiteState;
 
 constexpr int64_t kLongJoinMs = 30'000;    // a joiner that takes longer shows the reason
 constexpr int64_t kShownFloodMs = 60'000;  // after the last stream ended for this reason
+constexpr int64_t kCompletedShownMs = 600'000;
 
 double Seconds(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
 
@@ -245,6 +246,7 @@ StatusSnapshot Coordinator::MakeSnapshot() const {
   snapshot.codec.up = codecs_.up();
   snapshot.codec.down = codecs_.down();
   for (const auto& [site, record] : state.sites) snapshot.sites.push_back(MakeSiteStatus(site, record));
+  if (options_.clock->NowMs() - started_ms_ < kCompletedShownMs) snapshot.completed = options_.completed;
   for (const auto& [site, found] : strangers_.Present(options_.clock->NowMs())) {
     snapshot.strangers.push_back({site, std::string(DoubtName(found.doubt)), found.text});
   }

@@ -1,5 +1,5 @@
-// A gRPC server that listens, with gRPC's own services for health and reflection, which reveal nothing about the run and
-// require no token.
+// A gRPC server that listens, with gRPC's own services for health and reflection, which reveal nothing about the run
+// and require no token.
 #pragma once
 
 #include <grpcpp/server.h>

@@ -240,6 +240,8 @@ void FindStrangers(const StatusSnapshot& snapshot, Alarms& alarms) {
          .severity = name == "unproven_claim" ? Severity::kWarning : Severity::kCritical,
          .text = absl::StrCat(who, strangers.size() == 1 ? " waits: " : " wait: ", strangers.front()->text)});
   }
+  if (snapshot.completed.empty() || by_alarm.contains("history_lost")) return;
+  alarms.push_back({.name = "history_lost", .severity = Severity::kCritical, .text = snapshot.completed});
 }
 
 void FindRefused(const SiteStatus& site, Alarms& alarms) {

@@ -210,6 +210,7 @@ struct StatusSnapshot {
   SyncTimes syncs;
   ScrubStatus scrub;
   std::vector<WaitingStranger> strangers;  // in bytewise order of site
+  std::string completed;  // how the end of the state, lost with the machine's power, was made good; empty: it was not
   std::vector<OutlierStatus> outliers;
   std::vector<AwayShard> away;  // of shard 0's others
   std::string failure;          // why the coordinator cannot continue; empty: it can

@@ -85,7 +85,7 @@ class Journal {
   // Entries with more than core::kMaxQueuedEventBytes of events wait for the disk: callers that can wait should add no
   // more.
   bool full() const;
-  // What is known of an earlier life's end (JournalIdentity::may_have_lost_its_end) concerns the next life, too.
+  // The next life, too, may have to make good the end that an earlier one lost (JournalIdentity).
   void EndsInDoubt(bool in_doubt = true) { ends_in_doubt_ = in_doubt; }
   void Flush();                 // returns when everything committed before is durable and notified, or has failed
   absl::Status status() const;  // OK, or why the journal has ended

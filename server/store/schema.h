@@ -4,9 +4,9 @@
 // lengths and the XXH3-64 of a payload's chunks as little-endian numbers of 32 and 64 bits.
 //
 //   meta           key, value: lineage, former_lineages, secret (service/claims.h), epoch, run_config, manifest,
-//                  tensors_of_fragment; floors, unsynced_end: of lives that a relaxed journal may have cut short; flags:
-//                  seeded, started, finished, paused, stopped; eval_loss_start, eval_loss_latest, eval_loss_versions,
-//                  eval_loss_by_site; data_of_sites: fingerprints of the data that sites declared;
+//                  tensors_of_fragment; floors, unsynced_end: of lives that a relaxed journal may have cut short;
+//                  flags: seeded, started, finished, paused, stopped; eval_loss_start, eval_loss_latest,
+//                  eval_loss_versions, eval_loss_by_site; data_of_sites: fingerprints of the data that sites declared;
 //                  since a first site has joined: model_generation, model_manifest, model_tensors_of_fragment,
 //                  model_seeder (manifest and tensors_of_fragment are those of a seeded model)
 //   sites          every site that ever joined, with the base version of its last merged contribution; refusals: of
@@ -59,8 +59,8 @@ absl::StatusOr<uint64_t> LastEpoch(Database& database);  // 0: none
 
 // Raises the epoch, and creates a lineage if there is none or a new one is requested. In a transaction of the caller.
 absl::StatusOr<JournalIdentity> BeginLife(Database& database, bool new_lineage);
-// From the next life on, that lineage is a former one, which this state continues: the present one, too, which a new one
-// then replaces. What is not merged, and updates to earlier versions, are let go. In a transaction of the caller.
+// From the next life on, that lineage is a former one, which this state continues: the present one, too, which a new
+// one then replaces. Contributions that are not merged, and all updates, are let go. In a transaction of the caller.
 absl::Status Continue(Database& database, const std::string& lineage);
 // Adds the present versions to the floors, of which it keeps the newest. In a transaction of the caller.
 absl::Status NoteFloor(Database& database, JournalIdentity& identity);

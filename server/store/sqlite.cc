@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "formats/posix_file.h"
 
 namespace causeway::server {
 namespace {
@@ -75,8 +76,11 @@ absl::Status Database::Error(int code) const {
     case SQLITE_CANTOPEN:
     case SQLITE_READONLY:
     case SQLITE_PERM: return absl::PermissionDeniedError(absl::StrCat(path_, ": ", message));
-    default: return absl::InternalError(absl::StrCat(path_, ": ", message, " (SQLite's code ", code, ")"));
+    default: break;
   }
+  const int error = sqlite3_system_errno(database_);
+  return absl::InternalError(absl::StrCat(path_, ": ", message, " (SQLite's code ", code, ")",
+                                          error == 0 ? "" : absl::StrCat(": ", formats::SystemReason(error))));
 }
 
 absl::StatusOr<sqlite3_stmt*> Database::Prepare(std::string_view sql) {

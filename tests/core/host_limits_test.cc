@@ -31,9 +31,15 @@ TEST(HostLimits, AreTheLeastOfAllGroupsAbove) {
   root.Write("sys/fs/cgroup/site/worker/memory.current", "4500\n");
   root.Write("sys/fs/cgroup/site/worker/memory.stat", "anon 1000\ninactive_file 700\n");
   root.Write("sys/fs/cgroup/site/memory.max", "max\n");
+  root.Write("sys/fs/cgroup/site/worker/pids.max", "max\n");
+  root.Write("sys/fs/cgroup/site/worker/pids.current", "8\n");
+  root.Write("sys/fs/cgroup/site/pids.max", "100\n");
+  root.Write("sys/fs/cgroup/site/pids.current", "70\n");
   const GroupLimits limits = ReadGroupLimits(root.path());
   EXPECT_EQ(limits.cores, 1.5);
   EXPECT_EQ(limits.memory_bytes, 1200);
+  EXPECT_EQ(limits.threads, 30);
+  EXPECT_EQ(limits.threads_file, root.path() + "/sys/fs/cgroup/site/pids.max");
 }
 
 TEST(HostLimits, InAContainerTheFoldersBeginAtItsOwnGroup) {

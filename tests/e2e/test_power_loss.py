@@ -15,7 +15,7 @@ MODELS = ("synced", "pages", "sizes")
 
 
 class Disk:
-    """What a state directory's disk would keep: files by inode, names by folder."""
+    """All that a state directory's disk would keep: files by inode, names by folder."""
 
     def __init__(self, state_dir, mirror):
         self.state_dir, self.mirror = state_dir, mirror

@@ -139,13 +139,14 @@ TEST(Tls, ServerOfAnotherCaIsRefused) {
 }
 
 TEST(Tls, ExpiredCertificatesAreRefusedOnBothSides) {
-  const Certificates old("--coordinator 127.0.0.1 --site a --site b");
+  const Certificates old("--coordinator 127.0.0.1 --site a");
   old.Expire("a");
   const Server server(TlsServerCredentials(old.Of("coordinator")));
   ExpectNoConnection(server.address(), old.Of("a"), "it has expired");
-  old.Expire("coordinator");
-  const Server expired(TlsServerCredentials(old.Of("coordinator")));
-  ExpectNoConnection(expired.address(), old.Of("b"), "the coordinator's certificate has expired");
+  const Certificates ended("--coordinator 127.0.0.1 --site a");
+  ended.Expire("coordinator");
+  const Server expired(TlsServerCredentials(ended.Of("coordinator")));
+  ExpectNoConnection(expired.address(), ended.Of("a"), "the coordinator's certificate has expired");
 }
 
 TEST(Tls, CoordinatorMustHaveTheNameByWhichItIsCalled) {
@@ -189,6 +190,35 @@ TEST(Tls, FilesThatAreReplacedAreUsedForNewConnections) {
   }
   EXPECT_TRUE(accepted);
   EXPECT_FALSE(Call(server.address(), Foreign().Of("a")).status.ok());
+}
+
+// As where a certificate is renewed and its key comes seconds later, or a file is still being copied.
+TEST(Tls, FilesThatDoNotFitAreNotUsedAndThoseOfBeforeStay) {
+  const TemporaryFolder live;
+  const TlsFiles files{live / "ca.pem", live / "coordinator.pem", live / "coordinator.key"};
+  const auto install = [&](const Certificates& certificates, const char* name) {
+    std::filesystem::copy_file(certificates.path(name), live / name, std::filesystem::copy_options::overwrite_existing);
+  };
+  for (const char* name : {"ca.pem", "coordinator.pem", "coordinator.key"}) install(Foreign(), name);
+  const Server server(TlsServerCredentials(files, /*reload_s=*/1));
+  const auto stays = [&] {  // for longer than it takes to look twice
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(2'500);
+    while (std::chrono::steady_clock::now() < until) {
+      if (!Call(server.address(), Foreign().Of("a")).status.ok()) return false;
+    }
+    return true;
+  };
+  install(Ours(), "coordinator.pem");
+  EXPECT_TRUE(stays()) << "the key of before is not that of the new certificate";
+  install(Ours(), "coordinator.key");
+  std::filesystem::resize_file(live / "coordinator.pem", 300);
+  EXPECT_TRUE(stays()) << "half a file";
+  install(Ours(), "coordinator.pem");
+  install(Ours(), "ca.pem");
+  const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+  while (!Call(server.address(), Ours().Of("a")).status.ok()) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "they fit now";
+  }
 }
 
 // ---- Flags ----

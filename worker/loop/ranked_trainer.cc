@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/check.h"
+#include "worker/ranks/temporary_files.h"
 
 namespace causeway::worker {
 namespace {
@@ -40,7 +41,8 @@ absl::Status SendFile(RankControl& control, const std::string& path, int64_t byt
 }
 
 absl::Status ReceiveFile(RankControl& control, int64_t bytes, Trainer& trainer) {
-  std::string path = (std::filesystem::temp_directory_path() / "causeway-trainer-XXXXXX").string();
+  ASSIGN_OR_RETURN(std::string path, FolderForTemporaryFiles());
+  path += "/causeway-trainer-XXXXXX";
   const int descriptor = mkstemp(path.data());
   if (descriptor < 0) return absl::UnavailableError(absl::StrCat("expected to write ", path, ", could not"));
   close(descriptor);

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <spdlog/spdlog.h>
 #include <sys/prctl.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/clock.h"
+#include "worker/ranks/temporary_files.h"
 
 namespace causeway::worker {
 namespace {
@@ -106,7 +108,17 @@ std::vector<int> ShareOfCores(const std::vector<int>& cores, int rank, int ranks
 }
 
 int LaunchRanks(const LaunchOptions& options, const std::function<bool(int64_t timeout_ms)>& stop_signal) {
-  std::string folder = (std::filesystem::temp_directory_path() / absl::StrCat(kFolder, "XXXXXX")).string();
+  const absl::StatusOr<std::string> temporary = FolderForTemporaryFiles();
+  std::string folder = absl::StrCat(temporary.value_or(""), "/", kFolder, "XXXXXX");
+  const size_t bytes = folder.size() + std::strlen(kMeetingPlace), most = sizeof(sockaddr_un::sun_path) - 1;
+  if (!temporary.ok() || bytes > most) {
+    spdlog::error("--nproc: {}", temporary.ok()
+                                     ? absl::StrCat("expected a TMPDIR of at most ", most - bytes + temporary->size(),
+                                                    " characters, for the address of the ranks' socket has at most ",
+                                                    most, ", got ", *temporary)
+                                     : std::string(temporary.status().message()));
+    return 1;
+  }
   if (mkdtemp(folder.data()) == nullptr) {
     spdlog::error("--nproc: expected to write to {}, got: {}", folder, std::strerror(errno));
     return 1;

@@ -15,9 +15,9 @@ transport::HeldVersion HeldOf(const replica::VersionDigests& one) { return {one.
 }  // namespace
 
 transport::HeldFragment HeldFragmentOf(const replica::Replica& replica) {
-  transport::HeldFragment held{
-      .fragment = replica.fragment().id, .held = HeldOf(replica.Digests()), .before = std::nullopt};
-  if (replica.before()) held.before = HeldOf(*replica.before());
+  const replica::RecentDigests digests = replica.Digests();
+  transport::HeldFragment held{.fragment = replica.fragment().id, .held = HeldOf(digests.now), .before = std::nullopt};
+  if (digests.before) held.before = HeldOf(*digests.before);
   return held;
 }
 

@@ -117,7 +117,7 @@ absl::StatusOr<uint64_t> Movers::OfferInitial(FragmentId p) {
   core::Buffer theta = pool_.Take(map_.fragment(p).padded_values());
   RETURN_IF_ERROR(store_->Read(ranges_[p], theta.values()));
   replicas_[p]->SetInitial(theta.values());
-  return replicas_[p]->Digest();
+  return replicas_[p]->Digests().now.anchor;
 }
 
 absl::StatusOr<Chunks> Movers::EncodeInitial(FragmentId p) {
@@ -179,7 +179,7 @@ absl::StatusOr<core::AnchorDigest> Movers::Place(const action::PlaceAnchor& plac
     return core::AnchorDigest{header.version, payload.digest};
   }
   // It is the offered anchor, version 0, whose codec is the config's.
-  const uint64_t own = replica.Digest();
+  const uint64_t own = replica.Digests().now.anchor;
   if (place.stage || own != payload.digest) {
     return absl::InternalError(absl::StrCat(
         "anchor of fragment ", place.fragment, ": expected that what is held has digest ",
@@ -218,7 +218,7 @@ absl::StatusOr<core::AnchorDigest> Movers::Take(const action::TakeUpdate& take, 
   ASSIGN_OR_RETURN(const ChosenCodecs codecs, CodecsOf(payload.header));
   RETURN_IF_ERROR(replica.TakeUpdate(payload.header.outer, payload.chunks, codecs, take.keep_step));
   if (take.resolve) replica.Resolve(*take.resolve);
-  return core::AnchorDigest{replica.version(), replica.Digest()};
+  return core::AnchorDigest{replica.version(), replica.Digests().now.anchor};
 }
 
 // While the site trains, W changes only on the task thread, so a copy made there has whole versions.

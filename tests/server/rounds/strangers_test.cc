@@ -100,9 +100,11 @@ TEST(Strangers, BeyondTheNumberThatARunHoldsAreNoNews) {
 
 TEST(Strangers, MissAnEndWhereNewerVersionsAreProvenButNoLaterEpoch) {
   Strangers strangers;
-  strangers.Note("a", *FindDoubt({.versions = {5}, .admitted = {}}, {.versions = {9}, .admitted = {}}, kAlone, Unproven), 0);
+  strangers.Note("a",
+                 *FindDoubt({.versions = {5}, .admitted = {}}, {.versions = {9}, .admitted = {}}, kAlone, Unproven), 0);
   EXPECT_FALSE(strangers.MissesAnEnd());
-  strangers.Note("b", *FindDoubt({.versions = {5}, .admitted = {}}, {.versions = {6}, .admitted = {}}, kAlone, Proven), 0);
+  strangers.Note("b", *FindDoubt({.versions = {5}, .admitted = {}}, {.versions = {6}, .admitted = {}}, kAlone, Proven),
+                 0);
   EXPECT_TRUE(strangers.MissesAnEnd());
   strangers.Note("c", *FindDoubt(kOwn, {.lineage = "now", .epoch = 8}, Proven), 0);
   EXPECT_FALSE(strangers.MissesAnEnd()) << "a copy of before lacks more than its end";

@@ -1,0 +1,38 @@
+// Where a coordinator listens, as its flags say, and of which shard it is.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/address.h"
+#include "core/shard.h"
+#include "transport/channel.h"
+#include "transport/tls.h"
+
+namespace causeway::server {
+
+// The values of the flags of these names.
+struct ListeningFlags {
+  std::string listen, http, health;
+  std::string shard, membership;
+  bool insecure = false, insecure_http = false;
+  std::string tls_ca, tls_cert, tls_key;
+  std::string membership_token_file, membership_tls_cert, membership_tls_key;
+};
+
+// Our own addresses, and that of the run's shard 0.
+struct Listening {
+  core::Address grpc;
+  core::Address http;
+  std::optional<core::Address> health;
+  transport::TlsFiles tls;
+  core::Shard shard;
+  core::Address lead;  // of a shard beyond the first: where shard 0 is
+  transport::ChannelOptions lead_channel;
+};
+
+// INVALID_ARGUMENT names the flag, what was expected, and what came.
+absl::StatusOr<Listening> ReadListening(const ListeningFlags& flags);
+
+}  // namespace causeway::server
