@@ -19,16 +19,15 @@ FileDescriptor::~FileDescriptor() {
   if (is_open()) ::close(fd_);
 }
 
-std::string SystemReason(int error) {
+std::string FileSizeLimit() {
   rlimit limit = {};
-  const bool limited = error == EFBIG && ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-  return absl::StrCat(std::generic_category().message(error),
-                      limited ? absl::StrCat(" (ulimit -f allows files of ", limit.rlim_cur, " bytes)") : "");
+  const bool limited = ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return limited ? absl::StrCat(" (ulimit -f allows files of ", limit.rlim_cur, " bytes)") : "";
 }
 
 absl::Status FileError(const std::string& what, const std::string& path) {
-  return absl::Status(absl::ErrnoToStatusCode(errno),
-                      absl::StrCat("cannot ", what, " ", path, ": ", SystemReason(errno)));
+  const int error = errno;
+  return absl::ErrnoToStatus(error, absl::StrCat("cannot ", what, " ", path, error == EFBIG ? FileSizeLimit() : ""));
 }
 
 absl::StatusOr<FileDescriptor> OpenRegularFile(const std::string& path) {

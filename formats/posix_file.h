@@ -33,7 +33,7 @@ class FileDescriptor {
 
 // "cannot <what> <path>: <the system's reason>", from errno.
 absl::Status FileError(const std::string& what, const std::string& path);
-std::string SystemReason(int error);  // the system's words, and the limit that is set where there is one
+std::string FileSizeLimit();  // " (ulimit -f allows files of … bytes)"; empty: none is set
 
 // Opens a regular file to read; a folder, pipe or device is an error, since all formats here need a size.
 absl::StatusOr<FileDescriptor> OpenRegularFile(const std::string& path);

@@ -86,6 +86,10 @@ absl::Status JournalFiles::Read(JournalOptions& options, std::optional<uint64_t>
     RETURN_IF_ERROR(StateLog::CheckReaches(options.directory, found, readout.payloads_after, directory->segments()));
   }
   RETURN_IF_ERROR(Segments::Check(directory->segments(), readout.segment_ends));
+  if (may_have_lost_its_end) {  // a file may be as long as it was, and lack pages
+    ASSIGN_OR_RETURN(const std::vector<Extent> needed, LoadNeededPayloads(*database));
+    RETURN_IF_ERROR(Segments::CheckPayloads(directory->segments(), needed));
+  }
   readout.log = found.value_or(StateLog::Found());
   return absl::OkStatus();
 }

@@ -349,6 +349,19 @@ absl::StatusOr<std::map<int64_t, int64_t>> LoadSegmentEnds(Database& database) {
   return ends;
 }
 
+absl::StatusOr<std::vector<Extent>> LoadNeededPayloads(Database& database) {
+  std::vector<Extent> payloads;
+  RETURN_IF_ERROR(database.Query(
+      "SELECT segment, offset, chunk_bytes, chunk_digests FROM contributions AS c WHERE segment <> 0 AND "
+      "(merged_version IS NULL OR merged_version > (SELECT max(version) FROM snapshots AS s WHERE s.fragment = "
+      "c.fragment))",
+      {}, [&](const SqlRow& row) {
+        payloads.push_back(ExtentFrom(row, 0));
+        return absl::OkStatus();
+      }));
+  return payloads;
+}
+
 absl::StatusOr<std::vector<Event>> LoadEvents(Database& database, int64_t after_id, int64_t limit,
                                               const std::string& kind) {
   std::vector<Event> events;

@@ -214,6 +214,12 @@ absl::StatusOr<std::string> Segments::ReadChunk(const Extent& extent, size_t ind
                                           ", got ", core::DigestText(digest)));
 }
 
+absl::Status Segments::CheckPayloads(const std::string& directory, const std::vector<Extent>& payloads) {
+  const Segments segments(directory, /*segment_bytes=*/0, /*next=*/0);
+  for (const Extent& payload : payloads) RETURN_IF_ERROR(segments.CheckPayload(payload));
+  return absl::OkStatus();
+}
+
 absl::Status Segments::CheckPayload(const Extent& extent) const {
   if (extent.segment == 0) return absl::NotFoundError("the payload was pruned, or never stored");
   for (size_t i = 0; i < extent.chunk_bytes.size(); ++i) RETURN_IF_ERROR(ReadChunk(extent, i).status());

@@ -38,6 +38,9 @@ class Segments {
   // missing or shorter. Changes nothing.
   static absl::Status Check(const std::string& directory, const std::map<int64_t, int64_t>& ends);
 
+  // DATA_LOSS names the first of these payloads that is not what was appended. Reads all of them.
+  static absl::Status CheckPayloads(const std::string& directory, const std::vector<Extent>& payloads);
+
   // The log's last record at the time when the last payload beyond these ends was appended; no row names those
   // payloads.
   static absl::StatusOr<uint64_t> NewestSequence(const std::string& directory, const std::map<int64_t, int64_t>& ends);

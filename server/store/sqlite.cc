@@ -78,9 +78,8 @@ absl::Status Database::Error(int code) const {
     case SQLITE_PERM: return absl::PermissionDeniedError(absl::StrCat(path_, ": ", message));
     default: break;
   }
-  const int error = sqlite3_system_errno(database_);
-  return absl::InternalError(absl::StrCat(path_, ": ", message, " (SQLite's code ", code, ")",
-                                          error == 0 ? "" : absl::StrCat(": ", formats::SystemReason(error))));
+  const std::string limit = (code & 0xff) == SQLITE_IOERR ? formats::FileSizeLimit() : "";
+  return absl::InternalError(absl::StrCat(path_, ": ", message, " (SQLite's code ", code, ")", limit));
 }
 
 absl::StatusOr<sqlite3_stmt*> Database::Prepare(std::string_view sql) {

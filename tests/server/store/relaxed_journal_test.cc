@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "server/store/high_water.h"
+#include "server/store/segments.h"
 #include "tests/server/store/journal_for_test.h"
 
 namespace causeway::server {
@@ -110,6 +111,27 @@ TEST_F(RelaxedJournal, IsCutAtItsMarkWhereItsMachineLostPower) {
     ASSERT_THAT(cut->identity().floors, SizeIs(1)) << first;
     EXPECT_EQ(cut->identity().floors[0].versions.at(0), 2);
   }
+}
+
+TEST_F(RelaxedJournal, IsCutAtItsMarkWhereAPayloadBehindItLacksPages) {
+  const auto journal = Open();
+  Seed(*journal, 1);
+  for (core::Version base = 0; base < 2; ++base) PlayRound(*journal, 0, base);
+  AwaitMarkAtTheEnd();
+  const std::string mark = folder_ / "mark";
+  fs::copy(options_.directory + "/high_water", mark);
+  PlayRound(*journal, 0, 2);
+  const std::string lost = Copy("lost");
+  fs::copy(mark, lost + "/high_water", fs::copy_options::overwrite_existing);
+  const Extent last = Load(*journal).fragments[0].to_replay.back().contributions[0].extent;
+  std::fstream file(server::Segments::Path(lost + "/segments", last.segment),
+                    std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(last.offset).put('\0');
+  file.close();
+  const auto cut = OpenAt(lost);
+  ASSERT_NE(cut, nullptr);
+  EXPECT_THAT(Load(*cut).rounds.versions, ElementsAre(2));
+  EXPECT_THAT(cut->repaired(), SizeIs(1));
 }
 
 TEST_F(RelaxedJournal, IsCutNowhereWhereItsRecordsAreThereThoughItWasKilled) {
