@@ -226,7 +226,8 @@ absl::StatusOr<std::string> TakeFromSites(Serving& serving, server::Journal& jou
   spdlog::info("run {}: {} {}; they reach it at {}", config.run_id, addresses.shard.Text(), does,
                addresses.grpc.Text());
   while (!rebuild.complete()) {
-    if (ctl::WaitForStopSignal(kRebuildTickMs)) return absl::CancelledError("stopped before it had all");
+    if (ctl::WaitForStopSignal(kRebuildTickMs))
+      return absl::CancelledError("stops before it has all that the sites hold");
     rebuild.Tick();
     serving.gate.Tick();
     if (rebuild.undecided()) return absl::AbortedError(rebuild.Progress());
@@ -343,6 +344,10 @@ int Run(const std::string& run_yaml, core::RunConfig config, server::Listening a
   if (again.ok() && *again) {
     const absl::StatusOr<std::string> completed = CompleteFromSites(serving);
     again = completed.ok() ? RunFromStored(serving, *completed, result) : completed.status();
+  }
+  if (absl::IsCancelled(again.status())) {
+    spdlog::info("{}", std::string(again.status().message()));
+    return ctl::kDone;
   }
   return again.ok() ? result : ctl::Fail(ctl::kBadInput, again.status());
 }

@@ -32,7 +32,8 @@ bool Contradicts(const HeldVersion& newest, size_t holders, const HeldVersion& o
 }  // namespace
 
 void RebuildRules::Show(const SiteId& site, Holdings holdings, int64_t now_ms) {
-  if (!shown_.contains(site)) newest_ms_ = now_ms;
+  if (came_.empty()) first_ms_ = now_ms;
+  if (came_.insert(site).second) newest_ms_ = now_ms;
   shown_[site] = std::move(holdings);
 }
 
@@ -130,7 +131,7 @@ bool RebuildRules::IsSettled(int64_t now_ms) const {
   if (shown_.empty()) return false;
   const auto shown = [this](const SiteId& site) { return shown_.contains(site) || Distrusts(site); };
   const bool all = own_ && std::ranges::all_of(own_->sites, shown);
-  return all || now_ms - newest_ms_ >= kSettleMs;
+  return all || now_ms - newest_ms_ >= kSettleMs || now_ms - first_ms_ >= kMostSettleMs;
 }
 
 void RebuildRules::NoteDissent(RebuildChoice& choice) const {

@@ -60,6 +60,8 @@ class RebuildRules {
  public:
   // Sites retry every 5 s: within this time all running sites have come.
   static constexpr int64_t kSettleMs = 12'000;
+  // But those who come under ever new names hold nothing up.
+  static constexpr int64_t kMostSettleMs = 30'000;
 
   // `accept`: the one site to trust; empty: two must agree.
   RebuildRules(int num_fragments, const core::Shard& shard, core::SiteId accept,
@@ -92,7 +94,9 @@ class RebuildRules {
   const std::optional<OwnHoldings> own_;
   std::map<core::SiteId, Holdings> shown_;
   std::set<core::SiteId> distrusted_;
-  int64_t newest_ms_ = 0;  // when a new site last showed its holdings
+  std::set<core::SiteId> came_;  // ever
+  int64_t first_ms_ = 0;         // when the first one came
+  int64_t newest_ms_ = 0;        // and the last
 };
 
 }  // namespace causeway::server

@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "core/fragment_map.h"
 #include "core/model_manifest.h"
+#include "tests/sim/drawn_run.h"
 
 namespace causeway::sim {
 namespace {
@@ -20,7 +21,12 @@ constexpr int64_t kDamageOneIn = 4;  // worlds; the others see the faults of sou
 }  // namespace
 
 World::World(uint64_t seed, const std::string& folder) : machine_(seed), network_(&machine_, {}) {
-  Configure();
+  damages_ = machine_.chance().OneIn(kDamageOneIn);
+  fault_every_ms_ = machine_.chance().Between(1000, damages_ ? 6000 : 12'000);
+  const DrawnRun drawn = DrawRun(machine_.chance());
+  config_ = drawn.config;
+  model_ = drawn.model;
+  shards_ = drawn.shards;
   promises_ = std::make_unique<Promises>(config_, shards_);
   promises_->Offer(model_);
   leases_ = std::make_unique<Leases>(milliseconds(config_.membership.lease_ms));
@@ -87,57 +93,6 @@ World::World(uint64_t seed, const std::string& folder) : machine_(seed), network
 }
 
 World::~World() = default;
-
-core::SyntheticConfig World::ChooseModel() {
-  Chance& chance = machine_.chance();
-  core::SyntheticConfig model;
-  model.step_ms = chance.Between(10, 60);
-  model.apply = core::SyntheticApply::kOnSend;
-  for (int64_t i = 0, tensors = chance.Between(4, 7); i < tensors; ++i) {
-    model.tensors.push_back(
-        {.name = absl::StrCat("t", i), .shape = {chance.Between(1, 4000)}, .init = 0.25F * static_cast<float>(i)});
-  }
-  for (const char* site : {"a", "b", "c", "d"}) {
-    model.gradient_by_site[site] = static_cast<float>(chance.Between(-100, 100)) / 64.0F;
-  }
-  return model;
-}
-
-void World::Configure() {
-  Chance& chance = machine_.chance();
-  damages_ = chance.OneIn(kDamageOneIn);
-  fault_every_ms_ = damages_ ? chance.Between(1000, 6000) : chance.Between(1000, 12'000);
-  config_.run_id = "sim";
-  config_.seed = 7;
-  model_ = ChooseModel();
-  config_.model_kind = chance.OneIn(3) ? core::ModelKind::kExternal : core::ModelKind::kSynthetic;
-  if (config_.model_kind == core::ModelKind::kSynthetic) config_.synthetic = model_;
-  config_.inner = InnerOfSimulation();
-  config_.sync.num_fragments = static_cast<int>(chance.Between(1, 4));
-  shards_ = config_.sync.num_fragments > 1 && chance.OneIn(3) ? 2 : 1;
-  // Parts of fragments for both shards, where each fragment has enough units; drawn from what was drawn, so that a
-  // seed's other choices stay.
-  config_.sync.parts = shards_ == 2 && model_.tensors.size() % 2 == 0 ? 2 : 1;
-  if (!core::BuildFragmentMap(core::SyntheticManifest(model_), config_.sync).ok()) config_.sync.parts = 1;
-  config_.sync.sync_every = chance.Between(config_.sync.num_fragments + 2, 14);
-  config_.sync.fragment_sync_delay = chance.Below(std::min<int64_t>(config_.sync.sync_every, 4));
-  config_.sync.mode = chance.OneIn(2) ? core::SyncMode::kQuorum : core::SyncMode::kSynchronous;
-  constexpr core::CodecId kCodecs[] = {core::CodecId::kInt4, core::CodecId::kFloat32, core::CodecId::kSign,
-                                       core::CodecId::kInt8};
-  config_.codec.up = kCodecs[chance.Below(4)];
-  config_.codec.down = kCodecs[chance.Below(4)];
-  config_.membership.min_sites = 1;
-  const bool quorum = config_.sync.mode == core::SyncMode::kQuorum;
-  config_.membership.grace_ms = quorum ? chance.Between(0, 500) : 0;
-  config_.membership.lease_ms = chance.Between(400, 4000);
-  if (quorum) config_.membership.max_staleness = chance.Between(0, 3);
-  config_.membership.weights = core::WeightRule::kTokens;
-  config_.values.gate = 10'000;  // sites' gradients differ by a factor of 100, and sums of them more: none is refused
-  config_.eval.every_rounds = 0;
-  config_.checkpoint.every_rounds = chance.Between(0, 4);
-  config_.checkpoint.max_update_log_bytes = chance.Between(0, 1) * (1 << 20);
-  config_.checkpoint.min_free_bytes = 0;
-}
 
 // ---- Faults ----
 
@@ -272,7 +227,7 @@ void World::TryAnotherModel() {
   }
   earlier_model_ = model_;
   do {
-    model_ = ChooseModel();
+    model_ = DrawModel(machine_.chance());
   } while (!core::BuildFragmentMap(core::SyntheticManifest(model_), config_.sync).ok());
   promises_->Offer(model_);
 }

@@ -28,8 +28,6 @@ class World {
   Machine& machine() { return machine_; }
 
  private:
-  void Configure();
-  core::SyntheticConfig ChooseModel();
   void TryAnotherModel();
   void TakeModel(const core::SyntheticConfig& refused);
   void StayCalm();

@@ -51,6 +51,22 @@ TEST(RebuildRules, WaitUntilNoFurtherSiteComes) {
   EXPECT_TRUE(rules.Choose(1'000 + kLateMs).ok());
 }
 
+TEST(RebuildRules, SiteThatComesAndGoesAndNamesThatNeverEndHoldNothingUp) {
+  RebuildRules rules(2, kAlone, "");
+  rules.Show("eu", HoldingsOf(5, 5), 0);
+  rules.Show("us", HoldingsOf(5, 5), 0);
+  for (int64_t ms = 0; ms < kLateMs; ms += 1'000) {
+    rules.Show("mallory", HoldingsOf(900, 900), ms);
+    rules.Leave("mallory");
+  }
+  EXPECT_TRUE(rules.Choose(kLateMs).ok());
+  for (int64_t ms = kLateMs; ms < RebuildRules::kMostSettleMs; ms += 1'000) {
+    rules.Show("mallory-" + std::to_string(ms), HoldingsOf(900 + ms, 900), ms);
+    EXPECT_FALSE(rules.Choose(ms).ok());
+  }
+  EXPECT_TRUE(rules.Choose(RebuildRules::kMostSettleMs).ok());
+}
+
 TEST(RebuildRules, SiteThatShowsOtherValuesThanTwoOthersIsNamed) {
   RebuildRules rules(2, kAlone, "");
   Holdings other = HoldingsOf(5, 5);

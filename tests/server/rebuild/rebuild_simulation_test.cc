@@ -55,9 +55,11 @@ struct SimulatedSite final : ShowPeer {
 
 class RebuildWorld {
  public:
-  explicit RebuildWorld(uint64_t seed)
+  // `owns`: the coordinator has lost only the end of its state.
+  RebuildWorld(uint64_t seed, bool owns)
       : chance_(seed), map_(*core::BuildFragmentMap(ManifestForTest(), ConfigForTest().sync)) {
-    const int64_t sites = 4 + chance_.Below(3);  // three honest ones: two of them hold the same
+    // Three honest ones: two of them hold the same. Two that differ by one version remember the one before.
+    const int64_t sites = (owns ? 3 : 4) + chance_.Below(3);
     const int64_t liar = chance_.OneIn(3) ? -1 : chance_.Below(sites);
     for (int64_t i = 0; i < sites; ++i) {
       auto site = std::make_shared<SimulatedSite>();
@@ -70,11 +72,14 @@ class RebuildWorld {
       }
       sites_.push_back(std::move(site));
     }
+    if (owns) BeginOwn();
+    rebuild_ = std::make_unique<Rebuild>(
+        RebuildOptions{.config = ConfigForTest(), .shard = {}, .accept = "", .own = own_, .clock = &clock_});
   }
 
   // Why it failed; "": it did not.
   std::string Run() {
-    for (int turn = 0; turn < 4000 && !rebuild_.complete(); ++turn) {
+    for (int turn = 0; turn < 4000 && !rebuild_->complete(); ++turn) {
       clock_.Advance(100);
       SimulatedSite& site = *sites_[static_cast<size_t>(chance_.Below(std::ssize(sites_)))];
       if (!site.shows) {
@@ -82,16 +87,31 @@ class RebuildWorld {
       } else if (site.ended || chance_.OneIn(turn < 400 ? 12 : 1'000'000)) {  // it breaks, or was told to end
         site.shows = false;
         site.asked.reset();
-        rebuild_.EndShow(&site);
+        rebuild_->EndShow(&site);
       } else if (site.asked) {
         Send(site, *std::exchange(site.asked, std::nullopt));
       }
-      rebuild_.Tick();
+      rebuild_->Tick();
     }
-    return rebuild_.complete() ? Check() : "it does not come to an end: " + rebuild_.Progress();
+    return rebuild_->complete() ? Check() : "it does not come to an end: " + rebuild_->Progress();
   }
 
  private:
+  std::unique_ptr<Journal> Open() const { return *Journal::Open({.directory = folder_.path(), .run_config = "c"}); }
+
+  void BeginOwn() {
+    own_ = OwnState{
+        .lineage = "lost", .rounds = {}, .model = {.generation = 1, .run = RunRecordOf(map_)}, .fragments = {}};
+    const auto journal = Open();
+    for (const core::Fragment& fragment : map_.fragments()) {
+      const core::FragmentState own = TruthOf(fragment, kNewest - 1 - chance_.Below(4));
+      ASSERT_TRUE(journal->SaveSnapshot(fragment.id, own, own.Digest()).ok());
+      own_->fragments[fragment.id] = own;
+    }
+    ASSERT_TRUE(journal->Begin(own_->model.run, {.model = own_->model}).ok());
+    for (const auto& site : sites_) own_->rounds.sites[site->name].state = core::SiteState::kTraining;
+  }
+
   void Show(SimulatedSite& site) {
     site.ended.reset();
     v1::Holdings holdings;
@@ -104,8 +124,12 @@ class RebuildWorld {
       fragment.set_version(site.held[p].version + (site.lie == Lie::kShowsNewer ? 5 : 0));
       fragment.set_anchor_digest(site.held[p].Digest() ^ (site.lie == Lie::kShowsOther ? 1 : 0));
       fragment.set_momentum_digest(core::DigestUnits(site.held[p].momentum, 0));
+      const core::FragmentState before = TruthOf(map_.fragment(static_cast<int>(p)), site.held[p].version - 1);
+      fragment.mutable_before()->set_version(before.version);
+      fragment.mutable_before()->set_anchor_digest(before.Digest() ^ (site.lie == Lie::kNone ? 0 : 1));
+      fragment.mutable_before()->set_momentum_digest(core::DigestUnits(before.momentum, 0));
     }
-    site.shows = rebuild_.BeginShow(std::shared_ptr<ShowPeer>(&site, [](ShowPeer*) {}), holdings).ok();
+    site.shows = rebuild_->BeginShow(std::shared_ptr<ShowPeer>(&site, [](ShowPeer*) {}), holdings).ok();
   }
 
   void Send(SimulatedSite& site, core::FragmentId p) {
@@ -113,7 +137,7 @@ class RebuildWorld {
     if (site.lie != Lie::kNone) sent.momentum[chance_.Below(std::ssize(sent.momentum))] += 1;
     for (const auto& values : {std::span(sent.anchor), std::span(sent.momentum)}) {
       const absl::Status taken =
-          rebuild_.TakePiece(&site, {reinterpret_cast<const char*>(values.data()), values.size_bytes()});
+          rebuild_->TakePiece(&site, {reinterpret_cast<const char*>(values.data()), values.size_bytes()});
       if (taken.ok()) continue;
       site.ended = taken;
       if (site.lie == Lie::kNone) fault_ = "an honest site is refused: " + std::string(taken.message());
@@ -122,15 +146,16 @@ class RebuildWorld {
   }
 
   std::string Check() {
-    const TemporaryFolder folder;
-    if (!rebuild_.Save(**Journal::Open({.directory = folder.path(), .run_config = "c"})).ok()) return "cannot save";
-    const auto journal = *Journal::Open({.directory = folder.path(), .run_config = "c"});
+    if (!rebuild_->Save(*Open()).ok()) return "cannot save";
+    const auto journal = Open();
     const std::vector<core::Version> versions = journal->Load()->rounds.versions;
     for (const core::Fragment& fragment : map_.fragments()) {
       const core::FragmentState truth = TruthOf(fragment, versions[static_cast<size_t>(fragment.id)]);
       const auto saved = journal->LoadSnapshot(fragment.id, truth.version);
       if (!saved.ok()) return std::string(saved.status().message());
       if (saved->anchor != truth.anchor || saved->momentum != truth.momentum) return "a site's lie was believed";
+      if (own_ && truth.version < own_->fragments.at(fragment.id).version) return "it went back behind what it had";
+      if (own_ && truth.version == own_->fragments.at(fragment.id).version) continue;
       const auto holds_less = [&](const auto& site) {
         return site->lie == Lie::kNone && site->held[static_cast<size_t>(fragment.id)].version <= truth.version;
       };
@@ -142,14 +167,22 @@ class RebuildWorld {
   Chance chance_;
   const core::FragmentMap map_;
   core::FakeClock clock_;
-  Rebuild rebuild_{{.config = ConfigForTest(), .shard = {}, .accept = "", .clock = &clock_}};
+  const TemporaryFolder folder_;
+  std::optional<OwnState> own_;
+  std::unique_ptr<Rebuild> rebuild_;
   std::vector<std::shared_ptr<SimulatedSite>> sites_;
   std::string fault_;
 };
 
 TEST(RebuildSimulation, StateIsWhatTheRunWasWhoeverComesGoesAndLies) {
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    ASSERT_EQ(RebuildWorld(seed).Run(), "") << "seed " << seed;
+    ASSERT_EQ(RebuildWorld(seed, /*owns=*/false).Run(), "") << "seed " << seed;
+  }
+}
+
+TEST(RebuildSimulation, EndThatWasLostIsWhatTheRunWas) {
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    ASSERT_EQ(RebuildWorld(seed, /*owns=*/true).Run(), "") << "seed " << seed;
   }
 }
 

@@ -19,6 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::SizeIs;
 
 // Three sites that train, and nothing to complain about.
 StatusSnapshot Healthy() {
@@ -257,6 +258,17 @@ TEST(Alarms, ALogThatIsNotReadHasOne) {
       {"for a moment", [](auto& run) { run.host.log = {.stuck_s = 1}; }},
       {"long ago", [](auto& run) { run.host.log = {.dropped = 5}; }},
   });
+}
+
+TEST(Alarms, AnEndOfTheStateThatWasLostAndMadeGoodHasOne) {
+  StatusSnapshot snapshot = Healthy();
+  snapshot.completed = "the end of the journal was lost: it held versions 5; …";
+  const auto alarms = FindAlarms(snapshot);
+  ASSERT_THAT(alarms, SizeIs(1));
+  EXPECT_EQ(alarms[0].name, "history_lost");
+  EXPECT_THAT(alarms[0].text, HasSubstr("it held versions 5"));
+  snapshot.strangers = {{"a", "history_lost", "the site holds version 9"}};
+  EXPECT_THAT(FindAlarms(snapshot), SizeIs(1)) << "what stops the run comes first";
 }
 
 TEST(Alarms, AnOutlierHasOneUntilTheModelEvaluatesAsBefore) {
