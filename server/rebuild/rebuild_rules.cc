@@ -74,7 +74,8 @@ absl::StatusOr<RebuildChoice::Fragment> RebuildRules::ChooseFragment(FragmentId 
     const auto held = holdings.fragments.find(fragment), before = holdings.before.find(fragment);
     if (!Counts(holdings, run) || held == holdings.fragments.end()) continue;
     witnesses[held->second].push_back(site);
-    if (before != holdings.before.end()) ++remembered[before->second];
+    const bool remembers = before != holdings.before.end() && before->second.version == held->second.version - 1;
+    if (remembers) ++remembered[before->second];
   }
   if (own_) {
     const HeldVersion& own = own_->held.fragments.at(fragment);

@@ -9,6 +9,7 @@ import time
 import unittest
 
 from harness import BIN_DIR, DigestBook, EndToEndTest, eventually, synthetic
+from test_shards import SITES, ShardedRun, config_of
 
 PAGE = 4096
 MODELS = ("synced", "pages", "sizes")
@@ -128,6 +129,30 @@ class PowerLoss(EndToEndTest):
             self.lose_power(run, sites, model, random.Random(1))
         self.assertGreater(self.lost_ends(run), 0)
         run.stop_all()
+
+    def test_each_shard_takes_its_fragments_from_the_sites(self):
+        run = ShardedRun(self, self.folder / "shards", config_of(100_000, durability={"journal": "relaxed"}))
+        disks = [Disk(shard.state_dir, shard.folder / "synced") for shard in run.shards]
+
+        def start(index):
+            disks[index].begin()
+            run.start(index, environment=disks[index].environment(BIN_DIR / "libcauseway_synced_files.so"))
+
+        for index in (0, 1):
+            start(index)
+        run.start_workers(*SITES)
+        run.await_rounds(3)
+        for index in (1, 0):
+            beyond = max(run.versions().values()) + 2
+            run.shards[index].coordinator.kill()
+            disks[index].lose_power("synced", random.Random(1))
+            start(index)
+            run.await_rounds(beyond)
+        self.assertGreater(sum(self.lost_ends(shard) for shard in run.shards), 0)
+        for worker in run.workers.values():
+            self.assertEqual(worker.terminate(), 0, worker.log()[-2000:])
+        for shard in run.shards:
+            shard.stop_coordinator()
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ class Shard(Run):
         super().__init__(test, folder, config)
         self.index, self.count = index, count
 
-    def start(self, *flags):
-        self.start_coordinator(f"--shard={self.index}/{self.count}", *flags)
+    def start(self, *flags, **options):
+        self.start_coordinator(f"--shard={self.index}/{self.count}", *flags, **options)
 
 
 class ShardedRun:
@@ -41,9 +41,9 @@ class ShardedRun:
         self.test, self.folder, self.workers = test, folder, {}
         self.shards = [Shard(test, folder / f"shard-{i}", config, i, count) for i in range(count)]
 
-    def start(self, index, *flags):
+    def start(self, index, *flags, **options):
         shard = self.shards[index]
-        shard.start(*([f"--membership={self.shards[0].grpc}"] if index else []), *flags)
+        shard.start(*([f"--membership={self.shards[0].grpc}"] if index else []), *flags, **options)
 
     def start_coordinators(self):
         for index in range(len(self.shards)):

@@ -181,6 +181,15 @@ TEST(RebuildRules, SiteAgreesWithWhatItHeldBeforeItsLastUpdate) {
   EXPECT_THAT(WhyNot(rules), HasSubstr("fragment 0: no two sites hold the same version"));
 }
 
+TEST(RebuildRules, SiteDoesNotAgreeWithItself) {
+  RebuildRules rules(2, kAlone, "");
+  Holdings lie = HoldingsOf(900, 900);
+  lie.before = lie.fragments;
+  rules.Show("mallory", lie, 0);
+  rules.Show("eu", HoldingsOf(5, 5), 0);
+  EXPECT_THAT(WhyNot(rules), HasSubstr("fragment 0: no two sites hold the same version"));
+}
+
 RebuildRules RulesOf(const Holdings& own) { return {2, kAlone, "", OwnHoldings{own, {"eu", "us"}}}; }
 
 TEST(OwnRebuildRules, TakeWhatTwoSitesHoldBeyondTheOwnStateAndKeepTheRest) {
