@@ -292,6 +292,7 @@ int Finish(server::Coordinator& coordinator) {
 // was done about that before; nothing: the first life of this process.
 absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::string>& completed, int& result) {
   ASSIGN_OR_RETURN(const auto journal, OpenOrRebuild(serving));
+  if (completed && completed->empty()) journal->EndsInDoubt();  // the next start may find two that agree
   const core::RunConfig& config = serving.config;
   server::Listening& addresses = serving.addresses;
   server::StatusBoard& board = serving.board;

@@ -303,8 +303,8 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   SendTo(site, answer);
   if (rounds_->state().sites.at(site).state == core::SiteState::kDraining) SendDrain(site);  // it may not know
   Perform(told);
-  if (!rounds_->Reason().empty())
-    SendTo(site, transport::NoticeOf(rounds_->Reason()));  // a newcomer wants to know why it waits
+  const std::string reason = rounds_->Reason();
+  if (!reason.empty()) SendTo(site, transport::NoticeOf(reason));  // a newcomer wants to know why it waits
   Publish();
 }
 
