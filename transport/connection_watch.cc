@@ -1,6 +1,7 @@
 #include "transport/connection_watch.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace causeway::transport {
@@ -30,7 +31,7 @@ void ConnectionWatch::Stream::Heard(bool chunk, int64_t now_us) {
   core::MutexLock lock(watch_->mutex_);
   if (replaced_) return;
   Connection& used = watch_->connections_[connection_];
-  if (chunk) watch_->Took(watch_->down_, now_us - used.heard_us);
+  if (chunk) ConnectionWatch::Note(watch_->down_, now_us - used.heard_us, /*came=*/true);
   used.heard_us = std::max(used.heard_us, now_us);
 }
 
@@ -59,7 +60,7 @@ void ConnectionWatch::Stream::Arrived(int64_t sent, int64_t now_us) {
   if (replaced_ || sent <= arrived_) return;
   Connection& used = watch_->connections_[connection_];
   arrived_ = std::min(sent, sent_);
-  if (arrived_ > 1) watch_->Took(watch_->up_, now_us - used.moved_us);
+  if (arrived_ > 1) ConnectionWatch::Note(watch_->up_, now_us - used.moved_us, /*came=*/true);
   used.moved_us = std::max(used.moved_us, now_us);
 }
 
@@ -82,8 +83,8 @@ void ConnectionWatch::Begin(int64_t beat_ms) {
   beat_us_ = beat_ms * 1000;
 }
 
-void ConnectionWatch::Took(Way& way, int64_t us) {
-  way.push_back(std::max<int64_t>(0, us));
+void ConnectionWatch::Note(Way& way, int64_t us, bool came) {
+  way.push_back({std::max<int64_t>(0, us), came});
   if (way.size() > kKeptTimes) way.pop_front();
 }
 
@@ -105,9 +106,15 @@ int64_t ConnectionWatch::LeastUs() const { return std::max(kLeastSilenceUs, kLea
 // The coordinator's word of what has arrived comes with its next beat.
 int64_t ConnectionWatch::AllowedUs(const Way& way) const {
   if (way.empty()) return std::max(LeastUs(), kMostSilenceUs);
-  std::vector<int64_t> times(way.begin(), way.end());
+  std::vector<int64_t> times, came;
+  for (const Took& one : way) {
+    times.push_back(one.us);
+    if (one.came) came.push_back(one.us);
+  }
   std::ranges::sort(times);
-  const int64_t chunk_us = std::max(kTimesMedian * times[times.size() / 2], kTimesLongest * times.back());
+  std::ranges::sort(came, std::greater());
+  int64_t chunk_us = kTimesMedian * times[times.size() / 2];
+  if (came.size() > 1) chunk_us = std::max(chunk_us, kTimesSecondLongest * came[1]);
   return std::max(LeastUs(), std::min(chunk_us + beat_us_, kMostSilenceUs));
 }
 
@@ -137,8 +144,8 @@ std::vector<int> ConnectionWatch::TakeDead(int64_t now_us) {
   for (auto& [index, connection] : connections_) {
     const Silence silence = SilenceOf(connection, now_us);
     if (silence == Silence::kNone) continue;
-    if (silence == Silence::kChunksDown) Took(down_, now_us - connection.heard_us);
-    if (silence == Silence::kChunksUp) Took(up_, now_us - connection.moved_us);
+    if (silence == Silence::kChunksDown) Note(down_, now_us - connection.heard_us, /*came=*/false);
+    if (silence == Silence::kChunksUp) Note(up_, now_us - connection.moved_us, /*came=*/false);
     dead.push_back(index);
     Replace(connection, now_us);
   }

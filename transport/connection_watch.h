@@ -29,7 +29,9 @@ class ConnectionWatch {
   static constexpr int64_t kLeastSilenceUs = 6'000'000;  // three beats: a lost packet or two, and a new connection
   static constexpr int64_t kMostSilenceUs = 60'000'000;  // keepalive ends the connection after 65 s
   static constexpr int kTimesMedian = 4;
-  static constexpr int kTimesLongest = 2;  // a congested link with losses has chunks that take ten times the median
+  // A congested link with losses has chunks that take ten times the median: the second longest counts, since any link
+  // stands still once.
+  static constexpr int kTimesSecondLongest = 3;
   static constexpr size_t kKeptTimes = 15;
 
   // A stream of a connection, for as long as the call lives.
@@ -72,7 +74,12 @@ class ConnectionWatch {
   core::LinkProgress AddTo(core::LinkProgress progress, int64_t now_us) const;  // what it knows of the link
 
  private:
-  using Way = std::deque<int64_t>;  // what the last chunks took, in microseconds
+  // The last chunks of a way, with the silences of connections that died.
+  struct Took {
+    int64_t us = 0;
+    bool came = false;
+  };
+  using Way = std::deque<Took>;
   struct Connection {
     std::vector<Stream*> streams;
     int64_t heard_us = 0;
@@ -83,7 +90,7 @@ class ConnectionWatch {
   Silence SilenceOf(const Connection& connection, int64_t now_us) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t LeastUs() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t AllowedUs(const Way& way) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Took(Way& way, int64_t us) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void Note(Way& way, int64_t us, bool came);
   void Replace(Connection& connection, int64_t now_us) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static bool HasOnTheWay(const Connection& connection);
   static bool HasChunksOnTheWay(const Connection& connection);

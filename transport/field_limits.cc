@@ -186,6 +186,7 @@ constexpr FieldLimit kLimits[] = {
     Integer("HeldFragment.version", 0, kCount),
     Anything("HeldFragment.anchor_digest"),
     Anything("HeldFragment.momentum_digest"),
+    Anything("HeldFragment.before"),
     Integer("HeldBefore.version", 0, kCount),
     Anything("HeldBefore.anchor_digest"),
     Anything("HeldBefore.momentum_digest"),

@@ -40,7 +40,6 @@ class Limits(EndToEndTest):
         run.start_worker("a")
         self.assert_says(run.coordinator, "ulimit -f allows files of 102400 bytes", "records up to")
         eventually(lambda: "no server listens there" in run.workers["a"].log(), "the site waits for another")
-        self.assertEqual(run.workers["a"].terminate(), 0)
 
     def test_threads_that_may_not_be_started_are_named_before_anything_is(self):
         run = self.new_run(self.config)

@@ -119,6 +119,17 @@ TEST_F(ConnectionWatchTest, OneLongTimeAmongMostlyShortOnesAllowsNoMore) {
   EXPECT_THAT(watch_.TakeDead(kSilence + 1), ElementsAre(0));
 }
 
+TEST_F(ConnectionWatchTest, LongTimesAmongShortOnesAllowSuchAgain) {
+  Upload(2, 4 * kSecond);
+  Upload(8, kSecond / 100);
+  const auto stream = Waiting(0);
+  stream->Sends(0);
+  stream->Sends(0);
+  stream->Heard(/*chunk=*/false, 20 * kSecond);
+  EXPECT_THAT(watch_.TakeDead(14 * kSecond), IsEmpty());
+  EXPECT_THAT(watch_.TakeDead(14 * kSecond + 1), ElementsAre(0));
+}
+
 TEST_F(ConnectionWatchTest, ADownloadOfASlowLinkMayTakeAsLongAsItsChunksDo) {
   const auto stream = Waiting(0);
   stream->ExpectsChunks(true);
