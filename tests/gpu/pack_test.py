@@ -147,6 +147,7 @@ class ArgumentsTest(unittest.TestCase):
         for flag, words in (("--only=kernels", "--only: expected ranks, got 'kernels'"),
                             ("--nccl=/no/nccl", "--nccl: expected a library, got '/no/nccl'"),
                             ("--architecture=sm_90", "--architecture: expected a number such as 90, got 'sm_90'"),
+                            ("--cuda=/no/build", "--cuda: expected a build with cuDNN's attention (-DCUDNN_FRONTEND=DIR "),
                             ("--wheels=/no/wheels", "--wheels: expected a folder, got '/no/wheels'"),
                             ("--all", "unknown argument '--all'; usage: ")):
             status, text = says("pack", flag)

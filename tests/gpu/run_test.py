@@ -45,6 +45,12 @@ class RunnerTest(unittest.TestCase):
         row = rows.read(kept)[0]
         self.assertEqual((row["ms"], row["part"], row["gpu"], row["commit"]), (3, "one", "card", "new"))
 
+    def test_its_command_is_kept_as_one_types_it_in_a_checkout(self):
+        self.run_parts(part("one", python("print('{}')"), Command([HERE / "run", f"--out={self.out}/one", "--minutes=x"])))
+        row, end = rows.read(self.kept.path)
+        self.assertEqual(row["command"], "python3 -c 'print('\"'\"'{}'\"'\"')'")
+        self.assertEqual(end["why"], ["exit status 2: tests/gpu/run --out=build/gpu/one --minutes=x"])
+
     def test_a_part_that_fails_stops_nothing_and_says_why(self):
         results = self.run_parts(part("bad", python("raise SystemExit(3)"), python("print('{\"after\": 1}')")),
                                  part("missing", Command(["/no/such/program"])), part("good", python("")))

@@ -3,8 +3,10 @@
 import contextlib
 import dataclasses
 import os
+import pathlib
 import shlex
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from limited_process import end
 
 from . import rows
 
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 LEAST_S = 10  # nothing is begun with less time left
 
 
@@ -30,6 +33,14 @@ class Part:
     what: str
     limit_s: float
     commands: Callable  # folder of the part ─► [Command]; ValueError: why it cannot be run here
+
+
+def typed(argv, out):
+    """The command as one types it in a checkout, on whatever machine: rows are kept."""
+    line = shlex.join(str(word) for word in argv)
+    for here, there in ((sys.executable, "python3"), (str(out), "build/gpu"), (f"{ROOT}/", "")):
+        line = line.replace(here, there)
+    return line
 
 
 def run_command(command, seconds, on_line):
@@ -91,7 +102,7 @@ class Runner:
         cut = False
         for command in commands:
             left = seconds - (self.now() - begin)
-            line = shlex.join(str(word) for word in command.argv)
+            line = typed(command.argv, self.out)
             if left <= 0:
                 cut = True
                 problems.append(f"no time was left for: {line}")
