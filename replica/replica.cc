@@ -22,7 +22,7 @@ constexpr int64_t kTileValues = 4 * core::kUnitValues;  // 64 KiB of each array:
 // The outer step by one chunk of an update, tile by tile, so that g stays in cache, and W and v until they are
 // digested. Adds the digests of the chunk's units. The step s goes to `step`, if that is not empty.
 void StepBy(const core::OuterParameters& outer, const codecs::ChunkView& view, std::span<float> momentum,
-            std::span<float> anchor, std::span<float> step, VersionDigests& digests) {
+            std::span<float> anchor, std::span<float> step, core::HeldVersion& digests) {
   const codecs::ChunkSpan& span = view.span();
   std::array<float, kTileValues> tile;
   for (int64_t at = 0; at < span.values; at += kTileValues) {
@@ -32,8 +32,8 @@ void StepBy(const core::OuterParameters& outer, const codecs::ChunkView& view, s
     view.Decode(unit, gradient);
     core::OuterStep(outer, gradient, momentum.subspan(first, count), anchor.subspan(first, count));
     if (!step.empty()) core::OuterDirection(outer, momentum.subspan(first, count), gradient);
-    digests.anchor += core::DigestUnits(anchor.subspan(first, padded), unit);
-    digests.momentum += core::DigestUnits(momentum.subspan(first, padded), unit);
+    digests.anchor_digest += core::DigestUnits(anchor.subspan(first, padded), unit);
+    digests.momentum_digest += core::DigestUnits(momentum.subspan(first, padded), unit);
   }
 }
 
@@ -123,10 +123,12 @@ Replica::Replica(const core::FragmentMap& map, core::FragmentId id, const core::
       momentum_(fragment().padded_values()),
       feedback_(fragment().padded_values(), config.codec.feedback_up, pool) {}
 
-RecentDigests Replica::Digests() const {
+core::HeldFragment Replica::Held() const {
   const core::CpuPhaseScope phase(core::CpuPhase::kHash);
-  if (digests_) return *digests_;
-  return {.now = {version_, core::DigestUnits(anchor_, 0), core::DigestUnits(momentum_, 0)}, .before = std::nullopt};
+  if (held_) return *held_;
+  return {.fragment = id_,
+          .held = {version_, core::DigestUnits(anchor_, 0), core::DigestUnits(momentum_, 0)},
+          .before = std::nullopt};
 }
 
 std::span<const float> PartOf(std::span<const float> padded, const core::TensorPlace& place) {
@@ -274,10 +276,10 @@ absl::Status Replica::TakeUpdate(const core::OuterParameters& outer, std::span<c
     ClearPadding(step.values());
     step_.lr = outer.lr;
   }
-  VersionDigests digests{.version = version_ + 1};
+  core::HeldVersion held{.version = version_ + 1};
   anchor_stamp_ = core::NewStamp();
-  for (const codecs::ChunkView& view : checked.views) StepBy(outer, view, momentum_, anchor_, step.values(), digests);
-  digests_ = RecentDigests{digests, digests_ ? std::optional(digests_->now) : std::nullopt};
+  for (const codecs::ChunkView& view : checked.views) StepBy(outer, view, momentum_, anchor_, step.values(), held);
+  held_ = core::HeldFragment{id_, held, held_ ? std::optional(held_->held) : std::nullopt};
   step_.buffer = std::move(step);
   chosen_up_ = codecs.up;
   ++version_;
@@ -301,7 +303,7 @@ void Replica::CommitAnchor(bool keep_residual) {
   CHECK(staged_.has_value());
   std::ranges::copy(staged_->anchor.values(), anchor_.begin());
   anchor_stamp_ = core::NewStamp();
-  digests_.reset();
+  held_.reset();
   std::ranges::copy(staged_->momentum.values(), momentum_.begin());
   version_ = staged_->version;
   chosen_up_ = staged_->up;
@@ -319,7 +321,7 @@ void Replica::SetInitial(std::span<const float> theta) {
   std::ranges::copy(theta, anchor_.begin());
   ClearPadding(anchor_);
   anchor_stamp_ = core::NewStamp();
-  digests_.reset();
+  held_.reset();
   std::ranges::fill(momentum_, 0.0f);
   version_ = 0;
   chosen_up_.reset();
@@ -357,7 +359,7 @@ absl::Status Replica::Restore(core::Version version, const ReplicaArrays& arrays
   version_ = version;
   std::ranges::copy(arrays.anchor, anchor_.begin());
   anchor_stamp_ = core::NewStamp();
-  digests_.reset();
+  held_.reset();
   std::ranges::copy(arrays.momentum, momentum_.begin());
   if (!arrays.step.empty()) {
     step_.buffer = pool_->Take(arrays.step.size());

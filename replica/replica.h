@@ -26,6 +26,7 @@
 #include "core/bytes.h"
 #include "core/dtype.h"
 #include "core/fragment_map.h"
+#include "core/held_fragment.h"
 #include "core/outer_step.h"
 #include "core/run_config.h"
 #include "replica/parameter_store.h"
@@ -83,18 +84,6 @@ class AnchorReader {
 std::span<const float> PartOf(std::span<const float> padded, const core::TensorPlace& place);
 std::span<float> PartOf(std::span<float> padded, const core::TensorPlace& place);
 
-// A version of a fragment, and the digests of its W and v.
-struct VersionDigests {
-  core::Version version = 0;
-  uint64_t anchor = 0;
-  uint64_t momentum = 0;
-};
-
-struct RecentDigests {
-  VersionDigests now;
-  std::optional<VersionDigests> before;  // the last update; nothing: unknown
-};
-
 class Replica {
  public:
   // `map` and `pool` outlive it. `dtypes`: of θ, for each of the fragment's tensors; empty: all float32.
@@ -103,7 +92,7 @@ class Replica {
 
   const core::Fragment& fragment() const { return map_.fragment(id_); }
   core::Version version() const { return version_; }
-  RecentDigests Digests() const;  // of W and v as they are: computed, unless their last step did
+  core::HeldFragment Held() const;  // with digests of W and v: computed, unless their last step did
   std::span<const float> anchor() const { return anchor_; }
   double ResidualNorm() const { return feedback_.ResidualNorm(); }
 
@@ -177,10 +166,10 @@ class Replica {
   core::BufferPool* const pool_;
   std::optional<core::CodecId> chosen_up_;
   core::Version version_ = 0;
-  std::optional<RecentDigests> digests_;  // if computed with the last step
-  core::AlignedFloats anchor_;            // W
-  uint64_t anchor_stamp_ = 0;             // of its contents
-  core::AlignedFloats momentum_;          // v
+  std::optional<core::HeldFragment> held_;  // if computed with the last step
+  core::AlignedFloats anchor_;              // W
+  uint64_t anchor_stamp_ = 0;               // of its contents
+  core::AlignedFloats momentum_;            // v
   KeptStep step_;
   std::optional<StagedAnchor> staged_;
   codecs::ErrorFeedback feedback_;

@@ -121,15 +121,15 @@ absl::StatusOr<server::Listening> ReadListening() {
 
 enum class Ended { kStopped, kLacksItsEnd };
 
-// Runs until SIGTERM, SIGINT, the end of the run, or a failure that the coordinator's status reports. Once, it also
-// ends where sites prove more than its state holds, which may have lost its end with the machine's power.
-Ended Serve(server::Coordinator& coordinator, server::Gate& gate, bool completes) {
+// Runs until SIGTERM, SIGINT, the end of the run, a failure that the coordinator's status reports, or a site that
+// proves more than its state holds, which may have lost its end with the machine's power.
+Ended Serve(server::Coordinator& coordinator, server::Gate& gate) {
   const bool exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
   while (!ctl::WaitForStopSignal(kTickMs)) {
     coordinator.Tick();
     gate.Tick();
     if (!coordinator.status().ok()) return Ended::kStopped;
-    if (completes && coordinator.lacks_its_end()) {
+    if (coordinator.lacks_its_end()) {
       spdlog::warn("sites hold more than this state, whose end was lost: it is completed from what they hold");
       return Ended::kLacksItsEnd;
     }
@@ -167,7 +167,7 @@ absl::StatusOr<std::unique_ptr<server::Coordinator>> MakeCoordinator(const core:
                                                                      const server::Listening& addresses,
                                                                      server::Journal* journal,
                                                                      server::StatusBoard* board,
-                                                                     const std::string& completed) {
+                                                                     const std::optional<std::string>& completed) {
   ASSIGN_OR_RETURN(server::StoredRun stored, journal->Load());
   if (stored.rounds.seeded) spdlog::info("goes on with the stored state of run {}", config.run_id);
   return server::Coordinator::Create(
@@ -296,8 +296,7 @@ absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::st
   const core::RunConfig& config = serving.config;
   server::Listening& addresses = serving.addresses;
   server::StatusBoard& board = serving.board;
-  ASSIGN_OR_RETURN(const auto coordinator,
-                   MakeCoordinator(config, addresses, journal.get(), &board, completed.value_or("")));
+  ASSIGN_OR_RETURN(const auto coordinator, MakeCoordinator(config, addresses, journal.get(), &board, completed));
   const auto service = server::NewGrpcService(
       coordinator.get(), [&board] { return *board.Status(); }, &serving.gate);
   ASSIGN_OR_RETURN(auto grpc_server, server::ListeningServer::Start(*service, config.sync.map_fragments(),
@@ -310,7 +309,7 @@ absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::st
         transport::MakeGrpcWire(addresses.lead, addresses.lead_channel), coordinator.get());
   }
   board.SetReady();
-  const bool lacks_its_end = Serve(*coordinator, serving.gate, !completed) == Ended::kLacksItsEnd;
+  const bool lacks_its_end = Serve(*coordinator, serving.gate) == Ended::kLacksItsEnd;
   if (lacks_its_end) {
     journal->EndsInDoubt();
     board.Publish(coordinator->Status());  // paused, with the alarm, until that is done

@@ -1,8 +1,9 @@
 #include "transport/connection_watch.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
+
+#include "absl/strings/str_format.h"
 
 namespace causeway::transport {
 namespace {
@@ -106,29 +107,27 @@ int64_t ConnectionWatch::LeastUs() const { return std::max(kLeastSilenceUs, kLea
 // The coordinator's word of what has arrived comes with its next beat.
 int64_t ConnectionWatch::AllowedUs(const Way& way) const {
   if (way.empty()) return std::max(LeastUs(), kMostSilenceUs);
-  std::vector<int64_t> times, came;
+  std::vector<int64_t> times;
+  int64_t longest_us = 0;  // that came
   for (const Took& one : way) {
     times.push_back(one.us);
-    if (one.came) came.push_back(one.us);
+    if (one.came) longest_us = std::max(longest_us, one.us);
   }
-  std::ranges::sort(times);
-  std::ranges::sort(came, std::greater());
-  int64_t chunk_us = kTimesMedian * times[times.size() / 2];
-  if (came.size() > 1) chunk_us = std::max(chunk_us, kTimesSecondLongest * came[1]);
+  std::ranges::nth_element(times, times.begin() + static_cast<int64_t>(times.size() / 2));
+  const int64_t chunk_us = std::max(kTimesMedian * times[times.size() / 2], kTimesLongest * longest_us);
   return std::max(LeastUs(), std::min(chunk_us + beat_us_, kMostSilenceUs));
 }
 
 ConnectionWatch::Silence ConnectionWatch::SilenceOf(const Connection& connection, int64_t now_us) const {
-  if (connection.streams.empty()) return Silence::kNone;
-  const bool chunks = ExpectsChunks(connection);
-  if (now_us - connection.heard_us > (chunks ? AllowedUs(down_) : LeastUs())) {
-    return chunks ? Silence::kChunksDown : Silence::kSmall;
-  }
-  const bool sends = HasChunksOnTheWay(connection);
-  if (HasOnTheWay(connection) && now_us - connection.moved_us > (sends ? AllowedUs(up_) : LeastUs())) {
-    return sends ? Silence::kChunksUp : Silence::kSmall;
-  }
-  return Silence::kNone;
+  if (connection.streams.empty()) return {};
+  const bool chunks = ExpectsChunks(connection), sends = HasChunksOnTheWay(connection);
+  const Silence down{chunks ? Silence::kChunksDown : Silence::kSmall, now_us - connection.heard_us,
+                     chunks ? AllowedUs(down_) : LeastUs()};
+  if (down.us > down.allowed_us) return down;
+  const Silence up{sends ? Silence::kChunksUp : Silence::kSmall, now_us - connection.moved_us,
+                   sends ? AllowedUs(up_) : LeastUs()};
+  if (HasOnTheWay(connection) && up.us > up.allowed_us) return up;
+  return {};
 }
 
 void ConnectionWatch::Replace(Connection& connection, int64_t now_us) {
@@ -137,21 +136,26 @@ void ConnectionWatch::Replace(Connection& connection, int64_t now_us) {
   connection = {.streams = {}, .heard_us = now_us, .moved_us = now_us};
 }
 
-std::vector<int> ConnectionWatch::TakeDead(int64_t now_us) {
+ConnectionWatch::Dead ConnectionWatch::TakeDead(int64_t now_us) {
   core::MutexLock lock(mutex_);
-  std::vector<int> dead;
+  Dead dead;
   if (beat_us_ == 0) return dead;
   for (auto& [index, connection] : connections_) {
     const Silence silence = SilenceOf(connection, now_us);
-    if (silence == Silence::kNone) continue;
-    if (silence == Silence::kChunksDown) Note(down_, now_us - connection.heard_us, /*came=*/false);
-    if (silence == Silence::kChunksUp) Note(up_, now_us - connection.moved_us, /*came=*/false);
-    dead.push_back(index);
+    if (silence.kind == Silence::kNone) continue;
+    if (silence.kind == Silence::kChunksDown) Note(down_, silence.us, /*came=*/false);
+    if (silence.kind == Silence::kChunksUp) Note(up_, silence.us, /*came=*/false);
+    const char* const missing = silence.kind == Silence::kChunksDown ? "no chunk has come"
+                                : silence.kind == Silence::kChunksUp ? "no chunk has arrived there"
+                                                                     : "nothing was heard";
+    dead.why = absl::StrFormat("%s for %.1f s, where %.1f s are allowed", missing, 1e-6 * silence.us,
+                               1e-6 * silence.allowed_us);
+    dead.connections.push_back(index);
     Replace(connection, now_us);
   }
   for (auto& [index, connection] : connections_) {
-    if (dead.empty() || !connection.streams.empty() || now_us - connection.heard_us <= LeastUs()) continue;
-    dead.push_back(index);
+    if (dead.connections.empty() || !connection.streams.empty() || now_us - connection.heard_us <= LeastUs()) continue;
+    dead.connections.push_back(index);
     Replace(connection, now_us);
   }
   return dead;
@@ -162,14 +166,14 @@ void ConnectionWatch::ControlLost() {
   control_lost_ = true;
 }
 
-std::vector<int> ConnectionWatch::TakeSuspects(int64_t now_us) {
+ConnectionWatch::Dead ConnectionWatch::TakeSuspects(int64_t now_us) {
   core::MutexLock lock(mutex_);
-  std::vector<int> suspects;
+  Dead suspects{{}, "nothing was heard on them since the control connection was lost"};
   if (!std::exchange(control_lost_, false) || beat_us_ == 0) return suspects;
   for (auto& [index, connection] : connections_) {
     if (static_cast<double>(now_us - connection.heard_us) <= kSuspectBeats * static_cast<double>(beat_us_)) continue;
     if (ExpectsChunks(connection) && now_us - connection.heard_us <= AllowedUs(down_)) continue;
-    suspects.push_back(index);
+    suspects.connections.push_back(index);
     Replace(connection, now_us);
   }
   return suspects;

@@ -17,6 +17,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/membership.h"
@@ -29,10 +30,8 @@ class ConnectionWatch {
   static constexpr int64_t kLeastSilenceUs = 6'000'000;  // three beats: a lost packet or two, and a new connection
   static constexpr int64_t kMostSilenceUs = 60'000'000;  // keepalive ends the connection after 65 s
   static constexpr int kTimesMedian = 4;
-  // A congested link with losses has chunks that take ten times the median: the second longest counts, since any link
-  // stands still once.
-  static constexpr int kTimesSecondLongest = 3;
-  static constexpr size_t kKeptTimes = 15;
+  static constexpr int kTimesLongest = 2;  // a congested link with losses has chunks that take ten times the median
+  static constexpr size_t kKeptTimes = 60;
 
   // A stream of a connection, for as long as the call lives.
   class Stream {
@@ -66,10 +65,14 @@ class ConnectionWatch {
 
   // Connections that are to be made anew, because one of them is dead: those that carry nothing, and idle ones, which
   // are as likely to be. They count as new from here on.
-  std::vector<int> TakeDead(int64_t now_us);
+  struct Dead {
+    std::vector<int> connections;
+    std::string why;
+  };
+  Dead TakeDead(int64_t now_us);
   // The control connection was lost; once it is back, those that were not heard in the last beats.
   void ControlLost();
-  std::vector<int> TakeSuspects(int64_t now_us);
+  Dead TakeSuspects(int64_t now_us);
 
   core::LinkProgress AddTo(core::LinkProgress progress, int64_t now_us) const;  // what it knows of the link
 
@@ -86,7 +89,11 @@ class ConnectionWatch {
     int64_t moved_us = 0;
   };
 
-  enum class Silence { kNone, kSmall, kChunksDown, kChunksUp };  // and which messages are missing
+  struct Silence {
+    enum Kind { kNone, kSmall, kChunksDown, kChunksUp } kind = kNone;  // which messages are missing
+    int64_t us = 0;
+    int64_t allowed_us = 0;
+  };
   Silence SilenceOf(const Connection& connection, int64_t now_us) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t LeastUs() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t AllowedUs(const Way& way) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

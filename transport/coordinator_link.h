@@ -20,6 +20,7 @@
 #include "core/bytes.h"
 #include "core/data_fingerprint.h"
 #include "core/fragment_map.h"
+#include "core/held_fragment.h"
 #include "core/membership.h"
 #include "core/outer_step.h"
 
@@ -49,22 +50,6 @@ struct Welcome {
       last_admitted;  // for each fragment, base of the site's last admitted contribution; −1 none
 };
 
-// A version of a fragment's anchor and momentum.
-struct HeldVersion {
-  core::Version version = 0;
-  uint64_t anchor_digest = 0;    // of W
-  uint64_t momentum_digest = 0;  // of v
-
-  friend auto operator<=>(const HeldVersion&, const HeldVersion&) = default;
-};
-
-// The site's anchor and momentum of a fragment.
-struct HeldFragment {
-  core::FragmentId fragment = 0;
-  HeldVersion held;
-  std::optional<HeldVersion> before;  // its last update, if it knows
-};
-
 // W and then v of a fragment, float32 in padded layout, in pieces of at most 1 MiB.
 struct HeldValues {
   core::Version version = 0;
@@ -89,7 +74,7 @@ class LinkListener {
 
   // The coordinator has lost its state and rebuilds it from the sites'. Each call is answered once, on any thread: the
   // first with all fragments that the site holds (none if it has not entered), the second with the values of one.
-  virtual void OnHoldingsWanted(std::function<void(const std::vector<HeldFragment>&)> show) { show({}); }
+  virtual void OnHoldingsWanted(std::function<void(const std::vector<core::HeldFragment>&)> show) { show({}); }
   virtual void OnFragmentWanted(core::FragmentId /*fragment*/, std::function<void(HeldValues)> send) { send({}); }
 
   // The end of the link: PERMISSION_DENIED if the coordinator refused the site, UNAVAILABLE if it was not reached

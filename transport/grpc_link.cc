@@ -342,13 +342,13 @@ void GrpcLink::LaunchDue() {
 }
 
 // New connections first, so that what is cancelled goes on there.
-void GrpcLink::Replace(const std::vector<int>& connections) {
-  if (connections.empty()) return;
-  for (const int connection : connections) wire_->Redial(connection);
-  spdlog::warn("connections to {} carry nothing any more; {} of those for transfers are made anew",
-               options_.coordinator.Text(), connections.size());
+void GrpcLink::Replace(const ConnectionWatch::Dead& dead) {
+  if (dead.connections.empty()) return;
+  for (const int connection : dead.connections) wire_->Redial(connection);
+  spdlog::warn("connections to {} carry nothing any more ({}); {} of those for transfers are made anew",
+               options_.coordinator.Text(), dead.why, dead.connections.size());
   core::MutexLock lock(mutex_);
-  for (const auto& transfer : transfers_.Running()) transfer->CancelOn(connections);
+  for (const auto& transfer : transfers_.Running()) transfer->CancelOn(dead.connections);
 }
 
 void GrpcLink::OnTransferWritten(const Transfer& transfer) {

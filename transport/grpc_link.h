@@ -70,7 +70,7 @@ class GrpcLink final : public ShardLink {
 
   void Add(std::shared_ptr<Transfer> transfer);
   void LaunchDue();
-  void Replace(const std::vector<int>& connections);
+  void Replace(const ConnectionWatch::Dead& dead);
   void OnTransferWritten(const Transfer& transfer);
   void OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool finished);
   bool DropIf(const std::function<bool(const Transfer&)>& condition);  // whether there was any

@@ -102,8 +102,8 @@ void StateShow::Begin(const v1::Context& context, const core::Manifest& manifest
   *holdings.mutable_context() = context;
   ToProto(manifest, holdings.mutable_manifest());
   listener->OnHoldingsWanted(
-      [this, holdings = std::move(holdings), listener](const std::vector<HeldFragment>& held) mutable {
-        for (const HeldFragment& one : held) {
+      [this, holdings = std::move(holdings), listener](const std::vector<core::HeldFragment>& held) mutable {
+        for (const core::HeldFragment& one : held) {
           v1::HeldFragment& fragment = *holdings.add_fragments();
           fragment.set_fragment(one.fragment);
           fragment.set_version(one.held.version);

@@ -18,6 +18,7 @@ namespace causeway::server {
 namespace {
 
 using core::FragmentId;
+using core::HeldVersion;
 using core::SiteId;
 
 constexpr int64_t kSilentMs = 60'000;

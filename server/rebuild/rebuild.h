@@ -88,7 +88,7 @@ class Rebuild {
   // A fragment that has arrived, or is on its way from a site.
   struct Arriving {
     core::FragmentState state;
-    HeldVersion held;  // the version expected
+    core::HeldVersion held;  // the version expected
     bool whole = false;
     core::SiteId from;  // the site that it is coming from
   };

@@ -12,10 +12,21 @@ namespace causeway::server {
 namespace {
 
 using core::FragmentId;
+using core::HeldVersion;
 using core::SiteId;
 
-constexpr int kAgree = 2;                                // sites, for anything to be taken
-constexpr const char* kCoordinator = "the coordinator";  // no site has such a name
+constexpr int kAgree = 2;  // sites, for anything to be taken
+
+// Those who hold a version.
+struct Holders {
+  std::vector<SiteId> sites;
+  bool own = false;  // the coordinator does
+
+  size_t size() const { return sites.size() + (own ? 1 : 0); }
+  std::string Text() const {
+    return absl::StrCat(own ? "the coordinator" : "", own && !sites.empty() ? ", " : "", absl::StrJoin(sites, ", "));
+  }
+};
 
 std::string TextOf(const HeldVersion& held) {
   return absl::StrCat("version ", held.version, " (digests ", core::DigestText(held.anchor_digest), " and ",
@@ -68,40 +79,38 @@ absl::StatusOr<RebuildChoice> RebuildRules::ChooseRun() const {
 
 absl::StatusOr<RebuildChoice::Fragment> RebuildRules::ChooseFragment(FragmentId fragment,
                                                                      const RebuildChoice& run) const {
-  std::map<HeldVersion, std::vector<SiteId>> witnesses;
+  std::map<HeldVersion, Holders> holders;
   std::map<HeldVersion, size_t> remembered;
   for (const auto& [site, holdings] : shown_) {
     const auto held = holdings.fragments.find(fragment), before = holdings.before.find(fragment);
     if (!Counts(holdings, run) || held == holdings.fragments.end()) continue;
-    witnesses[held->second].push_back(site);
+    holders[held->second].sites.push_back(site);
     const bool remembers = before != holdings.before.end() && before->second.version == held->second.version - 1;
     if (remembers) ++remembered[before->second];
   }
   if (own_) {
     const HeldVersion& own = own_->held.fragments.at(fragment);
-    const bool newest = witnesses.empty() || witnesses.rbegin()->first.version <= own.version;
+    const bool newest = holders.empty() || holders.rbegin()->first.version <= own.version;
     if (newest && accept_.empty()) return RebuildChoice::Fragment{own, {}};
-    witnesses[own].insert(witnesses[own].begin(), kCoordinator);
+    holders[own].own = true;
   }
   const auto agree = [&](const auto& one) { return one.second.size() + remembered[one.first] >= size_t{kAgree}; };
-  for (auto newest = witnesses.rbegin(); newest != witnesses.rend(); ++newest) {
-    const bool accepted = std::ranges::count(newest->second, accept_) > 0;
+  for (auto newest = holders.rbegin(); newest != holders.rend(); ++newest) {
+    const bool accepted = std::ranges::count(newest->second.sites, accept_) > 0;
     if (!accepted && (!accept_.empty() || !agree(*newest))) continue;
-    const auto rival = std::find_if(std::next(newest), witnesses.rend(), [&](const auto& older) {
-      const bool own = own_ && older.first == own_->held.fragments.at(fragment);  // which is before all others
-      return agree(older) && !own &&
+    const auto rival = std::find_if(std::next(newest), holders.rend(), [&](const auto& older) {
+      return agree(older) && !older.second.own &&  // its own is before all others
              Contradicts(newest->first, newest->second.size(), older.first, older.second.size());
     });
-    if (accepted || rival == witnesses.rend()) {
-      const bool own = newest->second.front() == kCoordinator;
-      return RebuildChoice::Fragment{newest->first, own ? std::vector<SiteId>() : newest->second};
+    if (accepted || rival == holders.rend()) {
+      return RebuildChoice::Fragment{newest->first, newest->second.own ? std::vector<SiteId>() : newest->second.sites};
     }
-    return absl::UnavailableError(absl::StrCat(
-        "fragment ", fragment, ": ", absl::StrJoin(newest->second, ", "), " hold ", TextOf(newest->first), ", ",
-        absl::StrJoin(rival->second, ", "), " ", TextOf(rival->first), "; --accept=SITE takes a site's"));
+    return absl::UnavailableError(absl::StrCat("fragment ", fragment, ": ", newest->second.Text(), " hold ",
+                                               TextOf(newest->first), ", ", rival->second.Text(), " ",
+                                               TextOf(rival->first), "; --accept=SITE takes a site's"));
   }
-  const std::string held = absl::StrJoin(witnesses, "; ", [](std::string* out, const auto& one) {
-    absl::StrAppend(out, absl::StrJoin(one.second, ", "), ": ", TextOf(one.first));
+  const std::string held = absl::StrJoin(holders, "; ", [](std::string* out, const auto& one) {
+    absl::StrAppend(out, one.second.Text(), ": ", TextOf(one.first));
   });
   return absl::UnavailableError(
       absl::StrCat("fragment ", fragment, ": no two sites hold the same version with equal digests (",
@@ -151,7 +160,7 @@ void RebuildRules::NoteDissent(RebuildChoice& choice) const {
       const bool own = chosen.witnesses.empty();
       choice.dissent.push_back(
           absl::StrCat("site ", site, " holds ", TextOf(held->second), " of fragment ", fragment,
-                       ", not taken: ", own ? std::string(kCoordinator) : absl::StrJoin(chosen.witnesses, " and "),
+                       ", not taken: ", own ? "the coordinator" : absl::StrJoin(chosen.witnesses, " and "),
                        own ? " holds " : " hold ", TextOf(chosen.held)));
     }
   }

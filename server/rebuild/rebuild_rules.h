@@ -23,20 +23,18 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/held_fragment.h"
 #include "core/ids.h"
 #include "core/shard.h"
-#include "transport/coordinator_link.h"
 
 namespace causeway::server {
-
-using transport::HeldVersion;
 
 // Everything that a site shows.
 struct Holdings {
   std::string lineage;
   std::string model;  // its manifest, serialized: sites of one run have equal ones
-  std::map<core::FragmentId, HeldVersion> fragments;
-  std::map<core::FragmentId, HeldVersion> before;  // the last update, where the site knows
+  std::map<core::FragmentId, core::HeldVersion> fragments;
+  std::map<core::FragmentId, core::HeldVersion> before;  // the last update, where the site knows
 };
 
 // The state that the coordinator itself has, and the sites that were in the run then.
@@ -47,7 +45,7 @@ struct OwnHoldings {
 
 struct RebuildChoice {
   struct Fragment {
-    HeldVersion held;
+    core::HeldVersion held;
     std::vector<core::SiteId> witnesses;  // in bytewise order; none where the coordinator's own version stays
   };
   std::string lineage;
@@ -73,7 +71,7 @@ class RebuildRules {
   // The site sent values other than it showed: nothing from it counts any more.
   void Distrust(const core::SiteId& site);
   bool Holds(const core::SiteId& site, core::FragmentId fragment,
-             const HeldVersion& held) const;  // according to what it shows now
+             const core::HeldVersion& held) const;  // according to what it shows now
   bool Distrusts(const core::SiteId& site) const { return distrusted_.contains(site); }
 
   // UNAVAILABLE says what is still missing.

@@ -172,7 +172,8 @@ bool Coordinator::Continues(const v1::Join& join) const {
 // It waits with its parameters until an operator has decided.
 JoinDecision Coordinator::Refuse(const core::SiteId& site, const DoubtFound& found) {
   const bool is_final = options_.new_run && found.doubt == Doubt::kUnknownLineage;
-  const bool completes = found.doubt == Doubt::kHistoryLost && journal_->identity().may_have_lost_its_end;
+  const bool completes =
+      found.doubt == Doubt::kHistoryLost && !options_.completed && journal_->identity().may_have_lost_its_end;
   JoinDecision decision{.reason = found.text, .retry_after_ms = completes ? kNotToldMs : Strangers::kAskAgainMs};
   if (is_final) return {.reason = found.text, .retry_after_ms = 0};
   if (strangers_.Note(site, found, options_.clock->NowMs())) {
@@ -187,9 +188,8 @@ JoinDecision Coordinator::Refuse(const core::SiteId& site, const DoubtFound& fou
 JoinDecision Coordinator::Decide(const v1::Join& join, const absl::Status& may_join, bool continues) {
   const core::SiteId& site = join.context().site();
   if (!may_join.ok()) {
-    JoinDecision decision{.reason = std::string(may_join.message())};
-    if (absl::IsUnavailable(may_join)) decision.retry_after_ms = kNotToldMs;
-    return decision;
+    return {.reason = std::string(may_join.message()),
+            .retry_after_ms = absl::IsUnavailable(may_join) ? kNotToldMs : 0};
   }
   strangers_.Forget(site);
   JoinRequest request{.site = site,

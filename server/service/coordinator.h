@@ -76,8 +76,8 @@ struct CoordinatorOptions {
   // Checks that shard 0's serialized config equals this one's.
   std::function<absl::Status(const std::string& run_config)> check_config;
   ModelBounds bounds;
-  bool new_run = false;   // sites of an unknown lineage are refused permanently, and do not hold up the seed
-  std::string completed;  // how the state's lost end was made good before this life, for an alarm; empty: none was
+  bool new_run = false;  // sites of an unknown lineage are refused permanently, and do not hold up the seed
+  std::optional<std::string> completed;  // how the state's lost end was made good; empty: not; nothing: not yet tried
 };
 
 class Coordinator {

@@ -174,7 +174,7 @@ absl::Status Coordinator::Finish() {
 }
 
 bool Coordinator::lacks_its_end() const {
-  if (!journal_->identity().may_have_lost_its_end) return false;
+  if (options_.completed || !journal_->identity().may_have_lost_its_end) return false;
   core::MutexLock lock(mutex_);
   return strangers_.MissesAnEnd();
 }

@@ -246,7 +246,7 @@ StatusSnapshot Coordinator::MakeSnapshot() const {
   snapshot.codec.up = codecs_.up();
   snapshot.codec.down = codecs_.down();
   for (const auto& [site, record] : state.sites) snapshot.sites.push_back(MakeSiteStatus(site, record));
-  if (options_.clock->NowMs() - started_ms_ < kCompletedShownMs) snapshot.completed = options_.completed;
+  if (options_.clock->NowMs() - started_ms_ < kCompletedShownMs) snapshot.completed = options_.completed.value_or("");
   for (const auto& [site, found] : strangers_.Present(options_.clock->NowMs())) {
     snapshot.strangers.push_back({site, std::string(DoubtName(found.doubt)), found.text});
   }

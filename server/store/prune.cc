@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/limits.h"
+#include "server/store/rows.h"
 
 namespace causeway::server {
 namespace {
@@ -33,10 +34,7 @@ absl::Status PruneUpdates(Database& database, int64_t max_bytes) {
                        return absl::OkStatus();
                      }));
   for (const int64_t id : superfluous) {
-    RETURN_IF_ERROR(
-        database.Run("UPDATE rounds SET update_segment = 0, update_offset = 0, update_chunk_bytes = NULL, "
-                     "update_chunk_digests = NULL, update_bytes = 0 WHERE id = ?",
-                     {id}));
+    RETURN_IF_ERROR(LetUpdatesGo(database, "id = ?", {id}));
   }
   return absl::OkStatus();
 }

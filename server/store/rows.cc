@@ -180,6 +180,14 @@ absl::Status WriteMerged(Database& database, const MergedRecord& merged, const E
        Blob{ToBlob(update.chunk_digests)}, update.bytes(), int64_t{merged.fragment}, version});
 }
 
+absl::Status LetUpdatesGo(Database& database, std::string_view condition, std::initializer_list<SqlValue> values) {
+  return database.Run(
+      absl::StrCat("UPDATE rounds SET update_segment = 0, update_offset = 0, update_chunk_bytes = NULL, "
+                   "update_chunk_digests = NULL, update_bytes = 0 WHERE ",
+                   std::string(condition)),
+      values);
+}
+
 absl::Status WriteEvalLoss(Database& database, const EvalLoss& loss) {
   const auto write = [&](std::string_view key, std::optional<double> value) {
     // A text, because SQLite has no NaN.

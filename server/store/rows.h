@@ -49,6 +49,8 @@ absl::StatusOr<std::optional<MergedRow>> ReadMerged(Database& database, core::Fr
 absl::Status WriteContribution(Database& database, const ContributionRecord& contribution, const Extent& extent);
 absl::Status WriteRound(Database& database, const RoundRecord& round, int64_t unix_ms);
 absl::Status WriteMerged(Database& database, const MergedRecord& merged, const Extent& update);
+// The updates of some rounds, which stay in the history: no site can fetch them any more.
+absl::Status LetUpdatesGo(Database& database, std::string_view condition, std::initializer_list<SqlValue> values = {});
 absl::Status WriteEvalLoss(Database& database, const EvalLoss& loss);
 absl::Status WriteData(Database& database, const core::DataOfSites& data);
 absl::Status WriteRun(Database& database, const RunRecord& run);

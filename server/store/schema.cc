@@ -161,9 +161,7 @@ absl::Status Continue(Database& database, const std::string& lineage) {
   ASSIGN_OR_RETURN(const std::optional<std::string> own, ReadMeta(database, "lineage"));
   if (own == lineage) RETURN_IF_ERROR(WriteMeta(database, "lineage", core::DigestText(core::DeviceRandom())));
   RETURN_IF_ERROR(database.Run("DELETE FROM contributions WHERE merged_version IS NULL"));
-  RETURN_IF_ERROR(
-      database.Run("UPDATE rounds SET update_segment = 0, update_offset = 0, update_chunk_bytes = NULL, "
-                   "update_chunk_digests = NULL, update_bytes = 0 WHERE update_segment <> 0"));
+  RETURN_IF_ERROR(LetUpdatesGo(database, "update_segment <> 0"));
   return WriteMeta(database, "continues", lineage);
 }
 

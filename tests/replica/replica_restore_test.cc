@@ -22,7 +22,7 @@ TEST_F(ReplicaTest, RestoredBetweenTheOuterStepAndTheMoveOfThetaGoesOnWithTheSam
   const std::unique_ptr<Replica> restored = New(&pool);
   ASSERT_TRUE(restored->Restore(replica_->version(), replica_->Arrays()).ok());
   EXPECT_EQ(restored->version(), 1);
-  EXPECT_EQ(restored->Digests().now.anchor, replica_->Digests().now.anchor);
+  EXPECT_EQ(restored->Held().held.anchor_digest, replica_->Held().held.anchor_digest);
   EXPECT_EQ(restored->step_lr(), 0.7f);
   EXPECT_EQ(Bits(restored->step()), Bits(replica_->step()));
   EXPECT_EQ(restored->ResidualNorm(), replica_->ResidualNorm());
@@ -34,7 +34,7 @@ TEST_F(ReplicaTest, RestoredBetweenTheOuterStepAndTheMoveOfThetaGoesOnWithTheSam
     replica->Resolve(/*merged=*/true);
     ASSERT_TRUE(replica->TakeUpdate(outer, UpdateOf(Random(2)), {}, /*keep_step=*/false).ok());
   }
-  EXPECT_EQ(restored->Digests().now.anchor, replica_->Digests().now.anchor);
+  EXPECT_EQ(restored->Held().held.anchor_digest, replica_->Held().held.anchor_digest);
   std::vector<float> theta = Theta(), same = theta;
   EXPECT_EQ(*restored->EncodeContribution(theta), *replica_->EncodeContribution(same));
 }
@@ -46,7 +46,7 @@ TEST_F(ReplicaTest, RestoredAfterTheMoveOfThetaHasNoStep) {
   const std::unique_ptr<Replica> restored = New(&pool_);
   ASSERT_TRUE(restored->Restore(1, replica_->Arrays()).ok());
   EXPECT_TRUE(restored->step().empty());
-  EXPECT_EQ(restored->Digests().now.anchor, replica_->Digests().now.anchor);
+  EXPECT_EQ(restored->Held().held.anchor_digest, replica_->Held().held.anchor_digest);
 }
 
 TEST_F(ReplicaTest, ResidualOfNoContributionIsNotRestored) {
@@ -61,7 +61,7 @@ TEST_F(ReplicaTest, ResidualOfNoContributionIsNotRestored) {
 
 TEST_F(ReplicaTest, ArraysOfAnotherSizeAreRefusedAndRestoreNothing) {
   const std::unique_ptr<Replica> restored = New(&pool_);
-  const uint64_t before = restored->Digests().now.anchor;
+  const uint64_t before = restored->Held().held.anchor_digest;
   const std::vector<float> values(2 * core::kUnitValues, 1.0f);
   const std::span<const float> all(values), less = all.first(10);
   const auto refusal = [&](const ReplicaArrays& arrays) { return std::string(restored->Restore(3, arrays).message()); };
@@ -73,7 +73,7 @@ TEST_F(ReplicaTest, ArraysOfAnotherSizeAreRefusedAndRestoreNothing) {
             "residual of fragment 0: expected 0 values, got 8192");
   EXPECT_THAT(refusal({.anchor = all, .momentum = all, .next_residual = all, .pending = true}),
               HasSubstr("expected 0 values, got 8192"));
-  EXPECT_EQ(restored->Digests().now.anchor, before);
+  EXPECT_EQ(restored->Held().held.anchor_digest, before);
   EXPECT_EQ(restored->version(), 0);
 }
 

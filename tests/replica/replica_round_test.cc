@@ -106,7 +106,7 @@ class RoundsOf : public ::testing::TestWithParam<core::CodecConfig> {
       site.replica->Resolve(/*merged=*/true);
       ASSERT_TRUE(site.replica->TakeUpdate(config_.outer, update, chosen, /*keep_step=*/false).ok());
       EXPECT_TRUE(site.store->Move(ranges_, Movement::Mix(0.5f, site.replica->anchor())).ok());
-      EXPECT_EQ(site.replica->Digests().now.anchor, state_.Digest());
+      EXPECT_EQ(site.replica->Held().held.anchor_digest, state_.Digest());
     }
   }
 
@@ -199,11 +199,11 @@ TEST_P(RoundsOfChangingCodecs, KeepTheSameBitsAtBothEndsAndTheResiduals) {
 
 TEST_P(RoundsOfChangingCodecs, CodecsThatTheConfigDoesNotAllowAreRefusedAndChangeNothing) {
   Start(/*zstd=*/false);
-  const uint64_t digest = sites_[0].replica->Digests().now.anchor;
+  const uint64_t digest = sites_[0].replica->Held().held.anchor_digest;
   const absl::Status status = sites_[0].replica->TakeUpdate(config_.outer, {}, {CodecId::kTopk, std::nullopt}, false);
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("a codec that the run's config allows down, got topk"));
   EXPECT_FALSE(sites_[0].replica->TakeUpdate(config_.outer, {}, {std::nullopt, CodecId::kTopk}, false).ok());
-  EXPECT_EQ(sites_[0].replica->Digests().now.anchor, digest);
+  EXPECT_EQ(sites_[0].replica->Held().held.anchor_digest, digest);
   EXPECT_EQ(sites_[0].replica->version(), 0);
 }
 

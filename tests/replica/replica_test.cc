@@ -110,10 +110,10 @@ TEST_F(ReplicaTest, KeptStepMovesThetaToTheBitAsVAndGDid) {
 TEST_F(ReplicaTest, DamagedUpdateLeavesAnchorUntouched) {
   std::vector<std::string> chunks = UpdateOf(1);
   chunks[1].back() ^= 1;
-  const uint64_t before = replica_->Digests().now.anchor;
+  const uint64_t before = replica_->Held().held.anchor_digest;
   EXPECT_FALSE(replica_->TakeUpdate({}, chunks, {}, /*keep_step=*/true).ok());
   EXPECT_FALSE(replica_->TakeUpdate({}, std::vector{chunks[0]}, {}, /*keep_step=*/true).ok());
-  EXPECT_EQ(replica_->Digests().now.anchor, before);
+  EXPECT_EQ(replica_->Held().held.anchor_digest, before);
   EXPECT_EQ(replica_->version(), 0);
   EXPECT_TRUE(replica_->step().empty());
 }
@@ -134,30 +134,28 @@ TEST_F(ReplicaTest, RemembersTheDigestsFromBeforeItsLastUpdate) {
     ASSERT_TRUE(replica_->TakeUpdate({.lr = 1, .momentum = 0.5f}, UpdateOf(1), {}, false).ok());
   };
   take();
-  EXPECT_FALSE(replica_->Digests().before) << "nothing was digested before the first one";
-  const VersionDigests first = replica_->Digests().now;
-  EXPECT_EQ(first.momentum, core::DigestUnits(replica_->Arrays().momentum, 0));
+  EXPECT_FALSE(replica_->Held().before) << "nothing was digested before the first one";
+  const core::HeldVersion first = replica_->Held().held;
+  EXPECT_EQ(first.momentum_digest, core::DigestUnits(replica_->Arrays().momentum, 0));
   take();
-  const RecentDigests digests = replica_->Digests();
-  EXPECT_EQ(digests.now.version, 2);
-  EXPECT_EQ(digests.now.momentum, core::DigestUnits(replica_->Arrays().momentum, 0));
-  ASSERT_TRUE(digests.before);
-  EXPECT_EQ(std::tuple(digests.before->version, digests.before->anchor, digests.before->momentum),
-            std::tuple(1, first.anchor, first.momentum));
+  const core::HeldFragment both = replica_->Held();
+  EXPECT_EQ(both.held.version, 2);
+  EXPECT_EQ(both.held.momentum_digest, core::DigestUnits(replica_->Arrays().momentum, 0));
+  EXPECT_EQ(both.before, first);
   ASSERT_TRUE(replica_->StageAnchor(7, AnchorOf(3, 1), {}, DigestOf(3)).ok());
   replica_->CommitAnchor(/*keep_residual=*/false);
-  EXPECT_FALSE(replica_->Digests().before);
+  EXPECT_FALSE(replica_->Held().before);
 }
 
 TEST_F(ReplicaTest, StagedAnchorChangesNothingUntilItIsCommittedAndItsDigestIsKnownBefore) {
-  const uint64_t before = replica_->Digests().now.anchor;
+  const uint64_t before = replica_->Held().held.anchor_digest;
   const absl::Status staged = replica_->StageAnchor(7, AnchorOf(3, 1), {}, DigestOf(3));
   ASSERT_TRUE(staged.ok()) << staged;
-  EXPECT_EQ(replica_->Digests().now.anchor, before);
+  EXPECT_EQ(replica_->Held().held.anchor_digest, before);
   EXPECT_EQ(replica_->version(), 0);
   replica_->CommitAnchor(/*keep_residual=*/true);
-  EXPECT_EQ(replica_->Digests().now.anchor, DigestOf(3));
-  EXPECT_NE(replica_->Digests().now.anchor, before);
+  EXPECT_EQ(replica_->Held().held.anchor_digest, DigestOf(3));
+  EXPECT_NE(replica_->Held().held.anchor_digest, before);
   EXPECT_EQ(replica_->version(), 7);
 }
 
@@ -253,7 +251,7 @@ TEST_F(ReplicaTest, WhatAPooledArrayHeldBeforeIsInNoBitOfIt) {
       spoil();
       ASSERT_TRUE(spoiled->TakeUpdate(outer, UpdateOf(update), {}, /*keep_step=*/true).ok());
       ASSERT_TRUE(fresh->TakeUpdate(outer, UpdateOf(update), {}, /*keep_step=*/true).ok());
-      EXPECT_EQ(spoiled->Digests().now.anchor, fresh->Digests().now.anchor);
+      EXPECT_EQ(spoiled->Held().held.anchor_digest, fresh->Held().held.anchor_digest);
       EXPECT_EQ(Bits(spoiled->step()), Bits(fresh->step()));
       EXPECT_EQ(Bits(spoiled->Arrays().momentum), Bits(fresh->Arrays().momentum));
       EXPECT_EQ(Bits(spoiled->Arrays().residual), Bits(fresh->Arrays().residual));

@@ -8,19 +8,6 @@
 
 namespace causeway::worker {
 
-namespace {
-
-transport::HeldVersion HeldOf(const replica::VersionDigests& one) { return {one.version, one.anchor, one.momentum}; }
-
-}  // namespace
-
-transport::HeldFragment HeldFragmentOf(const replica::Replica& replica) {
-  const replica::RecentDigests digests = replica.Digests();
-  transport::HeldFragment held{.fragment = replica.fragment().id, .held = HeldOf(digests.now), .before = std::nullopt};
-  if (digests.before) held.before = HeldOf(*digests.before);
-  return held;
-}
-
 transport::HeldValues HeldValuesOf(core::Version version, const replica::ReplicaArrays& arrays) {
   constexpr size_t kPieceValues = (size_t{1} << 20) / sizeof(float);
   auto pieces = std::make_shared<std::vector<core::Bytes>>();
@@ -34,8 +21,8 @@ transport::HeldValues HeldValuesOf(core::Version version, const replica::Replica
   return {.version = version, .pieces = std::move(pieces)};
 }
 
-std::vector<transport::HeldFragment> HeldFragmentsOf(const SiteCheckpoint& checkpoint) {
-  std::vector<transport::HeldFragment> held;
+std::vector<core::HeldFragment> HeldFragmentsOf(const SiteCheckpoint& checkpoint) {
+  std::vector<core::HeldFragment> held;
   for (size_t p = 0; p < checkpoint.arrays.size(); ++p) {
     const replica::ReplicaArrays& arrays = checkpoint.arrays[p];
     held.push_back({.fragment = static_cast<core::FragmentId>(p),

@@ -9,10 +9,9 @@
 
 namespace causeway::worker {
 
-transport::HeldFragment HeldFragmentOf(const replica::Replica& replica);
 transport::HeldValues HeldValuesOf(core::Version version, const replica::ReplicaArrays& arrays);
 
 // For a process that has not been welcomed since it restarted.
-std::vector<transport::HeldFragment> HeldFragmentsOf(const SiteCheckpoint& checkpoint);
+std::vector<core::HeldFragment> HeldFragmentsOf(const SiteCheckpoint& checkpoint);
 
 }  // namespace causeway::worker

@@ -117,7 +117,7 @@ absl::StatusOr<uint64_t> Movers::OfferInitial(FragmentId p) {
   core::Buffer theta = pool_.Take(map_.fragment(p).padded_values());
   RETURN_IF_ERROR(store_->Read(ranges_[p], theta.values()));
   replicas_[p]->SetInitial(theta.values());
-  return replicas_[p]->Digests().now.anchor;
+  return replicas_[p]->Held().held.anchor_digest;
 }
 
 absl::StatusOr<Chunks> Movers::EncodeInitial(FragmentId p) {
@@ -179,7 +179,7 @@ absl::StatusOr<core::AnchorDigest> Movers::Place(const action::PlaceAnchor& plac
     return core::AnchorDigest{header.version, payload.digest};
   }
   // It is the offered anchor, version 0, whose codec is the config's.
-  const uint64_t own = replica.Digests().now.anchor;
+  const uint64_t own = replica.Held().held.anchor_digest;
   if (place.stage || own != payload.digest) {
     return absl::InternalError(absl::StrCat(
         "anchor of fragment ", place.fragment, ": expected that what is held has digest ",
@@ -218,7 +218,7 @@ absl::StatusOr<core::AnchorDigest> Movers::Take(const action::TakeUpdate& take, 
   ASSIGN_OR_RETURN(const ChosenCodecs codecs, CodecsOf(payload.header));
   RETURN_IF_ERROR(replica.TakeUpdate(payload.header.outer, payload.chunks, codecs, take.keep_step));
   if (take.resolve) replica.Resolve(*take.resolve);
-  return core::AnchorDigest{replica.version(), replica.Digests().now.anchor};
+  return core::AnchorDigest{replica.version(), replica.Held().held.anchor_digest};
 }
 
 // While the site trains, W changes only on the task thread, so a copy made there has whole versions.
@@ -241,11 +241,11 @@ AnchorCopy Movers::CopyAnchors() const {
   return copy;
 }
 
-void Movers::PostHoldings(std::function<void(const std::vector<transport::HeldFragment>&)> show) {
+void Movers::PostHoldings(std::function<void(const std::vector<core::HeldFragment>&)> show) {
   tasks_.Post([this, show = std::move(show)] {
-    std::vector<transport::HeldFragment> held;
+    std::vector<core::HeldFragment> held;
     for (const auto& replica : replicas_) {
-      held.push_back(HeldFragmentOf(*replica));
+      held.push_back(replica->Held());
     }
     show(held);
   });

@@ -232,7 +232,7 @@ void SiteExchange::OnDrain(const std::string& reason) {
   Tell(event::StopRequested{});
 }
 
-void SiteExchange::OnHoldingsWanted(std::function<void(const std::vector<transport::HeldFragment>&)> show) {
+void SiteExchange::OnHoldingsWanted(std::function<void(const std::vector<core::HeldFragment>&)> show) {
   std::optional<SiteCheckpoint> restored;  // shares the arrays, which take a while to digest
   Movers* movers = nullptr;
   {
@@ -241,7 +241,7 @@ void SiteExchange::OnHoldingsWanted(std::function<void(const std::vector<transpo
     if (!restored && !rules_.GetStanding().versions.empty()) movers = movers_.get();
   }
   if (movers != nullptr) return movers->PostHoldings(std::move(show));
-  show(restored ? HeldFragmentsOf(*restored) : std::vector<transport::HeldFragment>());
+  show(restored ? HeldFragmentsOf(*restored) : std::vector<core::HeldFragment>());
 }
 
 void SiteExchange::OnFragmentWanted(FragmentId p, std::function<void(transport::HeldValues)> send) {

@@ -6,6 +6,7 @@
 namespace causeway::server {
 namespace {
 
+using core::HeldVersion;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
