@@ -2,8 +2,11 @@
 // identity.
 #pragma once
 
+#include "absl/flags/declare.h"
 #include "absl/status/statusor.h"
 #include "transport/channel.h"
+
+ABSL_DECLARE_FLAG(bool, insecure);  // plaintext is allowed, also where the ranks of other hosts meet without a key
 
 namespace causeway::ctl {
 

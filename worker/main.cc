@@ -84,6 +84,7 @@ ABSL_FLAG(int, nproc, 0,
           "environment of torchrun, Slurm or Open MPI may say more of");
 ABSL_FLAG(int, rank, -1, "with --world and --rendezvous: which rank of the site this is; rank 0 takes part in the run");
 ABSL_FLAG(int, world, -1, "with --rank: how many ranks the site has");
+ABSL_FLAG(std::string, rendezvous_key_file, "", "file with the key of the site's ranks, not CAUSEWAY_RENDEZVOUS_KEY");
 ABSL_FLAG(std::string, rendezvous, "", "HOST:PORT of rank 0, or unix:PATH, where the ranks of the site meet");
 ABSL_FLAG(std::string, pipeline, "",
           "train by this schedule of causewayctl plan pipeline, whose devices are the ranks");
@@ -304,8 +305,11 @@ absl::StatusOr<std::unique_ptr<worker::SiteRanks>> OpenRanks() {
                                                                          .world = absl::GetFlag(FLAGS_world),
                                                                          .rendezvous = absl::GetFlag(FLAGS_rendezvous)},
                                                                         core::ProcessEnvironment));
+  ASSIGN_OR_RETURN(worker::RankKey key, worker::ReadRankKey(absl::GetFlag(FLAGS_rendezvous_key_file), place,
+                                                            absl::GetFlag(FLAGS_insecure), core::ProcessEnvironment));
   return worker::SiteRanks::Open({.place = place,
                                   .identity = absl::StrCat("site ", absl::GetFlag(FLAGS_site)),
+                                  .key = std::move(key),
                                   .timeout_s = absl::GetFlag(FLAGS_rank_timeout_s)});
 }
 

@@ -4,10 +4,10 @@
 
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "core/check.h"
 #include "worker/ranks/gloo_wire.h"
+#include "worker/ranks/host_address.h"
 #include "worker/ranks/ordered_collectives.h"
 #include "worker/ranks/rendezvous.h"
 
@@ -21,19 +21,15 @@ absl::StatusOr<std::unique_ptr<SiteRanks>> SiteRanks::Open(const SiteRanksOption
   if (place.world > 1) {
     spdlog::info("rank {} of {} ({}) meets the others at {}", place.rank, place.world, place.source, place.rendezvous);
     ASSIGN_OR_RETURN(const std::string address, OwnAddress(place.rendezvous));
+    ASSIGN_OR_RETURN(const auto rendezvous,
+                     Rendezvous::Open({place, options.identity, options.key, options.timeout_s}));
+    ASSIGN_OR_RETURN(
+        wire,
+        ConnectByGloo(
+            {.rank = place.rank, .world = place.world, .host = HostName(), .address = address, .key = options.key},
+            [&](const RankContact& mine) { return rendezvous->Meet(mine); }));
     std::set<std::string> hosts;
-    ASSIGN_OR_RETURN(wire, ConnectByGloo({.rank = place.rank,
-                                          .world = place.world,
-                                          .host = HostName(),
-                                          .address = address,
-                                          .timeout_s = options.timeout_s},
-                                         [&](const RankContact& mine) -> absl::StatusOr<std::vector<RankContact>> {
-                                           ASSIGN_OR_RETURN(
-                                               std::vector<RankContact> all,
-                                               MeetRanks({place, options.identity, options.timeout_s}, mine));
-                                           for (const RankContact& one : all) hosts.insert(one.host);
-                                           return all;
-                                         }));
+    for (int rank = 0; rank < place.world; ++rank) hosts.insert(wire->host(rank));
     ranks->hosts_ = std::ssize(hosts);
     spdlog::info("{} ranks on {} hosts, by Gloo from {}", place.world, hosts.size(), address);
   }

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "core/mutex.h"
 #include "worker/loop/rank_control.h"
+#include "worker/ranks/rank_key.h"
 #include "worker/ranks/rank_place.h"
 #include "worker/train/data_parallel.h"
 
@@ -23,12 +24,13 @@ namespace causeway::worker {
 struct SiteRanksOptions {
   RankPlace place;
   std::string identity;  // the same on all ranks
+  RankKey key;
   double timeout_s = 600;
 };
 
 class SiteRanks {
  public:
-  // Returns when all ranks are there. Statuses as MeetRanks and ConnectByGloo.
+  // Returns when all ranks are there. Statuses as those of Rendezvous and ConnectByGloo.
   static absl::StatusOr<std::unique_ptr<SiteRanks>> Open(const SiteRanksOptions& options);
 
   bool leads() const { return options_.place.rank == 0; }

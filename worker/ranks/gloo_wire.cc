@@ -1,9 +1,6 @@
 #include "worker/ranks/gloo_wire.h"
 
-#include <gloo/common/error.h>
 #include <gloo/context.h>
-#include <gloo/transport/context.h>
-#include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
 #include <array>
@@ -14,7 +11,6 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "core/check.h"
 #include "core/mutex.h"
 
@@ -29,36 +25,10 @@ constexpr size_t kReasonBytes = 512;
 constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365);
 constexpr std::chrono::milliseconds kForReasons = std::chrono::seconds(1);
 
-// Parses a list of addresses for the ranks 0, 1, …, each as "<size> <bytes>". Empty if it has none for `rank`.
-std::string AddressFor(int rank, const std::string& list) {
-  size_t begin = 0;
-  for (int i = 0;; ++i) {
-    const size_t space = list.find(' ', begin);
-    size_t size = 0;
-    if (space == std::string::npos || !absl::SimpleAtoi(list.substr(begin, space - begin), &size)) return "";
-    if (i == rank) return list.substr(space + 1, size);
-    begin = space + 1 + size;
-  }
-}
-
-// Connections between all ranks, from the exchanged addresses.
-class Mesh final : public gloo::Context {
- public:
-  Mesh(int rank, int world, std::shared_ptr<gloo::transport::Device> device) : gloo::Context(rank, world) {
-    device_ = std::move(device);
-    transportContext_ = device_->createContext(rank, world);
-  }
-
-  void SetTimeout(std::chrono::milliseconds timeout) { transportContext_->setTimeout(timeout); }
-
-  std::vector<char> Listen(int other) { return transportContext_->createPair(other)->address().bytes(); }
-  void Connect(int other, const std::vector<char>& address) { transportContext_->getPair(other)->connect(address); }
-};
-
 // A rank sends the reason for giving up before its connections close. Thread-safe.
 class Reasons {
  public:
-  explicit Reasons(Mesh& mesh) : reasons_(mesh.size) {
+  explicit Reasons(gloo::Context& mesh) : reasons_(mesh.size) {
     for (int other = 0; other < mesh.size; ++other) {
       if (other == mesh.rank) continue;
       Reason& reason = reasons_[other];
@@ -101,7 +71,7 @@ class Reasons {
 
 class GlooWire final : public Wire {
  public:
-  GlooWire(std::shared_ptr<Mesh> mesh, std::vector<std::string> hosts)
+  GlooWire(std::shared_ptr<gloo::Context> mesh, std::vector<std::string> hosts)
       : mesh_(std::move(mesh)), hosts_(std::move(hosts)), reasons_(*mesh_) {}
 
   ~GlooWire() override { Close(); }
@@ -207,7 +177,7 @@ class GlooWire final : public Wire {
     }
   }
 
-  const std::shared_ptr<Mesh> mesh_;
+  const std::shared_ptr<gloo::Context> mesh_;
   const std::vector<std::string> hosts_;
   Reasons reasons_;
   core::Mutex mutex_;
@@ -219,36 +189,8 @@ class GlooWire final : public Wire {
 
 absl::StatusOr<std::shared_ptr<Wire>> ConnectByGloo(const GlooOptions& options, const ExchangeContacts& exchange) {
   std::signal(SIGPIPE, SIG_IGN);  // Gloo writes to connections that the other end has closed
-  const std::chrono::milliseconds timeout(static_cast<int64_t>(options.timeout_s * 1000));
-  std::shared_ptr<Mesh> mesh;
-  std::string addresses;
-  try {
-    gloo::transport::tcp::attr attributes;
-    attributes.hostname = options.address;
-    mesh = std::make_shared<Mesh>(options.rank, options.world, gloo::transport::tcp::CreateDevice(attributes));
-    mesh->SetTimeout(timeout);
-    for (int other = 0; other < options.world; ++other) {
-      const std::vector<char> address = other == options.rank ? std::vector<char>() : mesh->Listen(other);
-      absl::StrAppend(&addresses, address.size(), " ");
-      addresses.append(address.data(), address.size());
-    }
-  } catch (const std::exception& error) {
-    return absl::UnavailableError(absl::StrCat("Gloo cannot listen on ", options.address, ": ", error.what()));
-  }
-  ASSIGN_OR_RETURN(const std::vector<RankContact> all, exchange({options.host, addresses}));
-  std::vector<std::string> hosts;
-  for (const RankContact& contact : all) hosts.push_back(contact.host);
-  for (int other = 0; other < options.world; ++other) {
-    if (other == options.rank) continue;
-    const std::string address = AddressFor(options.rank, all[other].addresses);
-    try {
-      mesh->Connect(other, std::vector<char>(address.begin(), address.end()));
-    } catch (const std::exception& error) {
-      return absl::UnavailableError(absl::StrCat("rank ", other, " of ", options.world, " (", hosts[other],
-                                                 ") cannot be reached from ", options.address, ": ", error.what()));
-    }
-  }
-  return std::make_shared<GlooWire>(std::move(mesh), std::move(hosts));
+  ASSIGN_OR_RETURN(GlooMesh mesh, ConnectMesh(options, exchange));
+  return std::make_shared<GlooWire>(std::move(mesh.context), std::move(mesh.hosts));
 }
 
 }  // namespace causeway::worker

@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/clock.h"
+#include "worker/ranks/rank_key.h"
 #include "worker/ranks/temporary_files.h"
 
 namespace causeway::worker {
@@ -123,6 +124,7 @@ int LaunchRanks(const LaunchOptions& options, const std::function<bool(int64_t t
     spdlog::error("--nproc: expected to write to {}, got: {}", folder, std::strerror(errno));
     return 1;
   }
+  setenv(kRankKeyVariable, NewRankSecret().c_str(), /*overwrite=*/0);
   const std::vector<int> cores = OwnCores();
   std::vector<pid_t> ranks;
   for (int rank = 0; rank < options.ranks; ++rank) {

@@ -1,41 +1,61 @@
-// The rendezvous of a site's ranks, once, before they train: rank 0 waits at an address known to all.
+// Where the ranks of a site, one process each, meet to learn each other's addresses: a service that rank 0 keeps.
 //
-//   rank 1 ─┐ Meet(rank, world, host, identity, addresses)           ┌─► all of them, in their order
-//   rank 2 ─┼────────────────────────► rank 0: are all here, ────────┼─►
-//   rank 3 ─┘                                  and alike?            └─►
+//   rank 0 ─┐
+//   rank 1 ─┼─► contact ─► the rendezvous waits for all ─► all contacts, to each; as often as they have to tell
+//   something rank 2 ─┤              of one world, without duplicates, rank 3 ─┘                                  and
+//   alike?
 //
 // A rank with another world or another identity, or a rank that appears twice, ends it for all, with both values in the
-// message; a rank that does not come ends it after the timeout, with its number. Plain text, since it stays inside a
-// site.
+// message; a rank that does not come ends it after the timeout, with its number. Only who proves the site's key counts
+// (worker/ranks/hall.h). The text is plain, since it stays inside a site.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/ranks/rank_key.h"
 #include "worker/ranks/rank_place.h"
+
+namespace causeway::v1 {
+class MeetReply;
+class MeetRequest;
+}  // namespace causeway::v1
 
 namespace causeway::worker {
 
 struct RankContact {
-  std::string host;
+  std::string host;  // for messages
   std::string addresses;
 };
 
 struct MeetOptions {
   RankPlace place;
   std::string identity;  // the same on all ranks
-  double timeout_s = 600;
+  RankKey key;
+  double timeout_s = 600;  // of a meeting
 };
 
-// INVALID_ARGUMENT: the ranks do not fit. DEADLINE_EXCEEDED: not all ranks have come. UNAVAILABLE: rank 0 cannot
-// listen.
-absl::StatusOr<std::vector<RankContact>> MeetRanks(const MeetOptions& options, const RankContact& mine);
+// One owner thread. The destructor of rank 0's waits until the others have read their last answers.
+class Rendezvous {
+ public:
+  // UNAVAILABLE: rank 0 cannot listen. INVALID_ARGUMENT: no such host.
+  static absl::StatusOr<std::unique_ptr<Rendezvous>> Open(const MeetOptions& options);
+  virtual ~Rendezvous() = default;
 
-std::string HostName();
+  // The contacts of all ranks, in their order. INVALID_ARGUMENT: the ranks do not fit, or rank 0 has another key.
+  // DEADLINE_EXCEEDED: not all ranks have come. UNAVAILABLE: rank 0 has ended.
+  absl::StatusOr<std::vector<RankContact>> Meet(const RankContact& mine);
 
-// This host's address, at which ranks on other hosts reach it: the source address of its route to `rendezvous`;
-// 127.0.0.1 if all are on this host.
-absl::StatusOr<std::string> OwnAddress(const std::string& rendezvous);
+ protected:
+  explicit Rendezvous(const MeetOptions& options) : options_(options) {}
+  virtual absl::Status Send(const v1::MeetRequest& request, v1::MeetReply& reply) = 0;
+
+  const MeetOptions options_;
+
+ private:
+  int meetings_ = 0;
+};
 
 }  // namespace causeway::worker

@@ -15,13 +15,16 @@ from typing import Any
 
 from torch import distributed
 
+from causeway._log import LOGGER
 from causeway.errors import ConfigError, mismatch
 
 Message = dict[str, Any]
 
 TRAINING = "in training"
 LOOK_S = 0.2  # between two looks of a wait
-_KEY_BYTES = 32
+_KEY_BYTES, _RANK_BYTES = 32, 4
+_KEY_S = 5.0  # to say it
+_ARRIVALS_PER_RANK = 4  # at once, of any kind
 
 
 class Peer:
@@ -83,20 +86,71 @@ def connect(group: Any, rank: int, world: int, timeout_s: float) -> tuple[list[s
     host, port, key = offer[0]
     if listener is None:
         stream = socket.create_connection((host, port), timeout_s)
-        stream.sendall(key + rank.to_bytes(4, "big"))
+        stream.sendall(key + rank.to_bytes(_RANK_BYTES, "big"))
         return hosts, {0: Peer(stream)}
-    peers: dict[int, Peer] = {}
     with listener:
-        listener.settimeout(timeout_s)
-        while len(peers) < world - 1:
-            stream, _ = listener.accept()
-            stream.settimeout(timeout_s)
-            said = stream.recv(_KEY_BYTES + 4, socket.MSG_WAITALL)
-            if hmac.compare_digest(said[:_KEY_BYTES], key):
-                peers[int.from_bytes(said[_KEY_BYTES:], "big")] = Peer(stream)
-            else:
-                stream.close()
-    return hosts, peers
+        return hosts, _meet(listener, key, world, timeout_s)
+
+
+def _meet(listener: socket.socket, key: bytes, world: int, timeout_s: float) -> dict[int, Peer]:
+    """The connections of the other ranks. Each that comes is read on its own, and refused alone if it says no key in 5 s."""
+    peers: dict[int, Peer] = {}
+    arrivals: list[_Arrival] = []
+    until = time.monotonic() + timeout_s
+    listener.setblocking(False)
+    while len(peers) < world - 1:
+        takes_more = len(arrivals) < _ARRIVALS_PER_RANK * world  # the others wait in the listener's queue
+        readable = connections.wait([*(arrival.stream for arrival in arrivals), *[listener] * takes_more], LOOK_S)
+        if listener in readable:
+            with contextlib.suppress(OSError):  # it has gone already
+                arrivals.append(_Arrival(*listener.accept()))
+        for arrival in arrivals:
+            if arrival.stream in readable and (rank := arrival.read(key)) is not None:
+                peers[rank] = Peer(arrival.stream)
+        now = time.monotonic()
+        for arrival in arrivals:
+            if arrival.refused or arrival.until < now:
+                arrival.refuse()
+        arrivals = [arrival for arrival in arrivals if arrival.stream.fileno() >= 0]
+        if now > until:
+            for peer in peers.values():
+                peer.close()
+            missing = ", ".join(str(rank) for rank in range(1, world) if rank not in peers)
+            raise TimeoutError(f"expected all {world} ranks within {timeout_s:g} s, got none of rank {missing}")
+    for arrival in arrivals:
+        arrival.refuse()
+    return peers
+
+
+class _Arrival:
+    """A connection that has not said the key."""
+
+    def __init__(self, stream: socket.socket, address: Any) -> None:
+        self.stream, self._address = stream, address
+        stream.setblocking(False)
+        self.until = time.monotonic() + _KEY_S
+        self.refused = False
+        self._said = b""
+
+    def read(self, key: bytes) -> int | None:
+        """The rank that it is; None: not known yet, or `refused`."""
+        try:
+            said = self.stream.recv(_KEY_BYTES + _RANK_BYTES - len(self._said))
+        except BlockingIOError:
+            return None
+        except OSError:
+            said = b""
+        self._said += said
+        whole = len(self._said) == _KEY_BYTES + _RANK_BYTES
+        if said and not whole:
+            return None
+        self.refused = not (whole and hmac.compare_digest(self._said[:_KEY_BYTES], key))
+        return None if self.refused else int.from_bytes(self._said[_KEY_BYTES:], "big")
+
+    def refuse(self) -> None:
+        LOGGER.warning("ranks: expected the key of this site's ranks from %s:%s, got %d bytes without it: refused",
+                       *self._address[:2], len(self._said))
+        self.stream.close()
 
 
 def check_world(group: distributed.ProcessGroup | None) -> tuple[int, int]:

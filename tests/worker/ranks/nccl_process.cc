@@ -31,7 +31,7 @@ absl::StatusOr<std::vector<RankContact>> Exchange(int rank, int socket, const Ra
 absl::Status Run(int rank, int socket, const std::string& what) {
   ASSIGN_OR_RETURN(const NcclApi* const nccl, LoadNccl());
   ASSIGN_OR_RETURN(std::shared_ptr<Wire> wire,
-                   ConnectByGloo({.rank = rank, .world = 2, .host = "here", .address = "127.0.0.1", .timeout_s = 30},
+                   ConnectByGloo({.rank = rank, .world = 2, .host = "here", .address = "127.0.0.1"},
                                  [&](const RankContact& mine) { return Exchange(rank, socket, mine); }));
   OrderedCollectives control(std::move(wire));
   ASSIGN_OR_RETURN(const std::unique_ptr<Collectives> collectives,

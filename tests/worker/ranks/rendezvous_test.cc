@@ -1,29 +1,89 @@
 #include "worker/ranks/rendezvous.h"
 
 #include <gmock/gmock-matchers.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "causeway/v1/ranks.grpc.pb.h"
+#include "core/check.h"
 #include "tests/formats/temporary_folder.h"
 #include "tests/worker/ranks/ranks_under_test.h"
+#include "worker/ranks/host_address.h"
 
 namespace causeway::worker {
 namespace {
 
 using ::testing::HasSubstr;
 
+absl::StatusOr<std::vector<RankContact>> MeetOnce(const MeetOptions& options, const RankContact& mine) {
+  ASSIGN_OR_RETURN(const auto rendezvous, Rendezvous::Open(options));
+  return rendezvous->Meet(mine);
+}
+
 class RendezvousTest : public ::testing::Test {
  protected:
-  absl::StatusOr<std::vector<RankContact>> Meet(int rank, int world, const std::string& identity = "site a") const {
-    return MeetRanks({.place = {rank, world, address_, "a test"}, .identity = identity, .timeout_s = 30},
-                     {absl::StrCat("host", rank), absl::StrCat("addresses ", rank)});
+  absl::StatusOr<std::vector<RankContact>> Meet(int rank, int world, const std::string& identity = "site a",
+                                                const std::string& key = "the key of the ranks") const {
+    return MeetOnce(
+        {.place = {rank, world, address_, "a test"}, .identity = identity, .key = RankKey(key), .timeout_s = 30},
+        {absl::StrCat("host", rank), absl::StrCat("addresses ", rank)});
+  }
+
+  // Calls of strangers, who say `hello` and then `more`.
+  std::unique_ptr<grpc::ClientReaderWriter<v1::MeetMessage, v1::MeetReply>> Call(grpc::ClientContext& context) {
+    context.set_wait_for_ready(true);
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+    return stub_->Meet(&context);
   }
 
   const TemporaryFolder folder_;
   const std::string address_ = absl::StrCat("unix:", folder_ / "meet");
+  const std::unique_ptr<v1::Rendezvous::Stub> stub_ =
+      v1::Rendezvous::NewStub(grpc::CreateChannel(address_, grpc::InsecureChannelCredentials()));
 };
+
+// More of them than rank 0 has places for: some say nothing, some prove nothing, some send too long a message.
+TEST_F(RendezvousTest, StrangersAreRefusedAloneAndTheRanksMeet) {
+  absl::Status rank0;
+  std::thread waits([&] { rank0 = Meet(0, 2).status(); });
+  const auto intrude = [this](int i) {
+    grpc::ClientContext context;
+    const auto stream = Call(context);
+    v1::MeetMessage message;
+    v1::MeetReply reply;
+    message.set_nonce("a stranger's own");
+    if (i % 3 > 0 && stream->Write(message) && stream->Read(&reply)) {
+      message.set_request(std::string(i % 3 == 1 ? 10 : 2 << 20, 'r'));
+      message.set_proof(reply.proof());
+      stream->Write(message);
+    }
+    while (stream->Read(&reply)) EXPECT_EQ(reply.ranks_size(), 0);
+    return stream->Finish().error_code();
+  };
+  std::vector<std::thread> strangers;
+  for (int i = 0; i < 12; ++i) strangers.emplace_back([&, i] { EXPECT_NE(intrude(i), grpc::OK); });
+  for (std::thread& stranger : strangers) stranger.join();
+  EXPECT_TRUE(Meet(1, 2).ok());
+  waits.join();
+  EXPECT_TRUE(rank0.ok()) << rank0;
+}
+
+TEST_F(RendezvousTest, RankWithAnotherKeySaysSo) {
+  std::thread rank0([this] {
+    const auto met = MeetOnce(
+        {.place = {0, 2, address_, "a test"}, .identity = "site a", .key = RankKey("one key of them"), .timeout_s = 2},
+        {});
+    EXPECT_THAT(met.status().message(), HasSubstr("expected 2 ranks within 2.0 s, got 1"));
+  });
+  EXPECT_THAT(
+      Meet(1, 2, "site a", "another key it is").status().message(),
+      HasSubstr("to know the ranks' key, got one that does not: give all ranks the same CAUSEWAY_RENDEZVOUS_KEY"));
+  rank0.join();
+}
 
 TEST_F(RendezvousTest, GivesEachRankTheContactsOfAllInTheirOrder) {
   const std::vector<absl::Status> statuses = OnRanks(3, [&](int rank) -> absl::Status {
@@ -33,6 +93,34 @@ TEST_F(RendezvousTest, GivesEachRankTheContactsOfAllInTheirOrder) {
     return right ? absl::OkStatus() : absl::InternalError("other contacts");
   });
   for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(RendezvousTest, TheSameRanksMeetAsOftenAsTheyLike) {
+  const std::vector<absl::Status> statuses = OnRanks(3, [&](int rank) -> absl::Status {
+    ASSIGN_OR_RETURN(const auto rendezvous,
+                     Rendezvous::Open({.place = {rank, 3, address_, "a test"}, .timeout_s = 30}));
+    for (int meeting = 0; meeting < 5; ++meeting) {
+      ASSIGN_OR_RETURN(const auto all, rendezvous->Meet({"host", absl::StrCat(rank, " at ", meeting)}));
+      for (int other = 0; other < 3; ++other) {
+        if (all[other].addresses != absl::StrCat(other, " at ", meeting))
+          return absl::InternalError("another meeting's");
+      }
+    }
+    return absl::OkStatus();
+  });
+  for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(RendezvousTest, ARankThatBeginsAnewWhileTheOthersGoOnEndsItForAll) {
+  const std::vector<absl::Status> statuses = OnRanks(2, [&](int rank) -> absl::Status {
+    ASSIGN_OR_RETURN(auto rendezvous, Rendezvous::Open({.place = {rank, 2, address_, "a test"}, .timeout_s = 30}));
+    RETURN_IF_ERROR(rendezvous->Meet({"host", ""}).status());
+    if (rank == 1) return Meet(1, 2, "", "").status();
+    return rendezvous->Meet({"host", ""}).status();
+  });
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(status.message(), HasSubstr("rank 1 of 2 (host1) has started anew while the others connect"));
+  }
 }
 
 TEST_F(RendezvousTest, AnotherSiteEndsItForAllWithBoth) {
@@ -54,9 +142,9 @@ TEST_F(RendezvousTest, AnotherWorldEndsItForAllWithBoth) {
 }
 
 TEST_F(RendezvousTest, ARankThatDoesNotComeIsNamedAfterTheTimeout) {
-  const auto met = MeetRanks({.place = {0, 3, address_, "a test"}, .timeout_s = 0.1}, {});
+  const auto met = MeetOnce({.place = {0, 3, address_, "a test"}, .timeout_s = 0.1}, {});
   EXPECT_EQ(met.status().message(), "expected 3 ranks within 0.1 s, got 1: rank 1, 2 has not come");
-  const auto none = MeetRanks({.place = {1, 2, address_ + "-none", "a test"}, .timeout_s = 0.1}, {});
+  const auto none = MeetOnce({.place = {1, 2, address_ + "-none", "a test"}, .timeout_s = 0.1}, {});
   EXPECT_THAT(none.status().message(), HasSubstr("expected rank 0 of 2 at unix:"));
 }
 

@@ -1,0 +1,141 @@
+#include "worker/ranks/hall.h"
+
+#include <spdlog/spdlog.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/check.h"
+#include "core/text.h"
+
+namespace causeway::worker {
+namespace {
+
+constexpr std::chrono::milliseconds kLookAtStrangers{250};
+
+std::string Name(const v1::MeetRequest& rank) {
+  return absl::StrCat("rank ", rank.rank(), " of ", rank.world(), " (", core::Printable(rank.host()), ")");
+}
+
+}  // namespace
+
+Hall::Hall(int world, RankKey key)
+    : key_(std::move(key)), meeting_(std::make_shared<Meeting>(world, 0)), watcher_([this] { EndLateStrangers(); }) {}
+
+Hall::~Hall() {
+  {
+    core::MutexLock lock(mutex_);
+    closes_ = true;
+  }
+  changed_.NotifyAll();
+  watcher_.join();
+}
+
+grpc::Status Hall::Meet(grpc::ServerContext* context,
+                        grpc::ServerReaderWriter<v1::MeetReply, v1::MeetMessage>* stream) {
+  v1::MeetRequest request;
+  if (!Arrive(context)) return {grpc::StatusCode::RESOURCE_EXHAUSTED, "too many that have not proven the key"};
+  const bool proven = IsRank(*stream, request);
+  Leave(context);
+  if (!proven) {
+    spdlog::warn("rank 0: {} was refused: it does not know the ranks' key", context->peer());
+    return {grpc::StatusCode::UNAUTHENTICATED, "the site's ranks have another key"};
+  }
+  v1::MeetReply reply;
+  const absl::Status status = Meet(request, context->deadline() - core::SystemClock().Calendar(), reply);
+  reply.set_code(static_cast<int>(status.code()));
+  reply.set_message(std::string(status.message()));
+  stream->Write(reply);
+  // A connection that this side closes first may break under what the caller still writes, before it has read.
+  v1::MeetMessage more;
+  while (stream->Read(&more)) continue;
+  return grpc::Status::OK;
+}
+
+absl::Status Hall::Meet(const v1::MeetRequest& request, std::chrono::nanoseconds timeout, v1::MeetReply& reply) {
+  core::MutexLock lock(mutex_);
+  const std::shared_ptr<Meeting> meeting = meeting_;
+  if (meeting->failure.ok()) meeting->failure = Enter(*meeting, request);
+  if (meeting->failure.ok() && meeting->is_over()) {
+    meeting_ = std::make_shared<Meeting>(meeting->ranks.size(), meeting->number + 1);
+  }
+  changed_.NotifyAll();
+  lock.WaitFor(changed_, timeout, [&] { return meeting->is_over(); });
+  if (!meeting->is_over()) meeting->failure = Missing(*meeting, timeout);
+  changed_.NotifyAll();
+  RETURN_IF_ERROR(meeting->failure);
+  for (const auto& rank : meeting->ranks) *reply.add_ranks() = *rank;
+  return absl::OkStatus();
+}
+
+bool Hall::IsRank(grpc::ServerReaderWriter<v1::MeetReply, v1::MeetMessage>& stream, v1::MeetRequest& request) const {
+  v1::MeetMessage message;
+  if (!stream.Read(&message)) return false;
+  v1::MeetReply own;
+  own.set_nonce(NewNonce());
+  const std::string challenge = message.nonce() + own.nonce();
+  own.set_proof(key_.Prove(kRank0Role, challenge));
+  if (!stream.Write(own) || !stream.Read(&message)) return false;
+  return key_.IsProven(kRankRole, challenge + message.request(), message.proof()) &&
+         request.ParseFromString(message.request());
+}
+
+bool Hall::Arrive(grpc::ServerContext* context) {
+  core::MutexLock lock(mutex_);
+  if (strangers_.size() >= kStrangersPerRank * meeting_->ranks.size()) return false;
+  strangers_[context] = core::SystemClock().Now() + kLongestStranger;
+  return true;
+}
+
+void Hall::Leave(grpc::ServerContext* context) {
+  core::MutexLock lock(mutex_);
+  strangers_.erase(context);
+}
+
+void Hall::EndLateStrangers() {
+  core::MutexLock lock(mutex_);
+  while (!closes_) {
+    lock.WaitFor(changed_, kLookAtStrangers, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closes_; });
+    const core::Clock::TimePoint now = core::SystemClock().Now();
+    for (const auto& [context, until] : strangers_) {
+      if (until <= now) context->TryCancel();
+    }
+  }
+}
+
+absl::Status Hall::Enter(Meeting& meeting, const v1::MeetRequest& request) {
+  const int world = static_cast<int>(meeting.ranks.size());
+  if (request.world() != world || request.rank() < 0 || request.rank() >= world) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected ranks of a world of ", world, ", as rank 0 is, got ", Name(request)));
+  }
+  if (request.meeting() != meeting.number) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        Name(request), " has started anew while the others connect: expected all ranks to start together"));
+  }
+  std::optional<v1::MeetRequest>& place = meeting.ranks[request.rank()];
+  if (place) {
+    return absl::InvalidArgumentError(absl::StrCat("expected each rank once, got ", Name(*place), " and ",
+                                                   Name(request), ": does another site meet at the same address?"));
+  }
+  for (const auto& other : meeting.ranks) {
+    if (!other || other->identity() == request.identity()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("expected all ranks alike, got ", Name(*other), " with ",
+                                                   core::Printable(other->identity()), " and ", Name(request), " with ",
+                                                   core::Printable(request.identity())));
+  }
+  place = request;
+  ++meeting.here;
+  return absl::OkStatus();
+}
+
+absl::Status Hall::Missing(const Meeting& meeting, std::chrono::nanoseconds timeout) {
+  std::string missing;
+  for (size_t rank = 0; rank < meeting.ranks.size(); ++rank) {
+    if (!meeting.ranks[rank]) absl::StrAppend(&missing, missing.empty() ? "" : ", ", rank);
+  }
+  return absl::DeadlineExceededError(
+      absl::StrFormat("expected %d ranks within %.1f s, got %d: rank %s has not come", meeting.ranks.size(),
+                      std::chrono::duration<double>(timeout).count(), meeting.here, missing));
+}
+
+}  // namespace causeway::worker

@@ -1,0 +1,81 @@
+#include "worker/ranks/rank_key.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "core/address.h"
+#include "core/check.h"
+#include "core/random.h"
+
+namespace causeway::worker {
+namespace {
+
+constexpr size_t kLeastCharacters = 16, kMostCharacters = 4096;
+
+bool OthersReach(const RankPlace& place) {
+  if (place.world == 1 || place.rendezvous.starts_with("unix:")) return false;
+  const absl::StatusOr<core::Address> address = core::ParseAddress("--rendezvous", place.rendezvous);
+  return !address.ok() || !address->IsLoopback();
+}
+
+}  // namespace
+
+std::string RankKey::Prove(std::string_view role, std::string_view challenge) const {
+  const std::string text = std::string(role) + " " + std::string(challenge);
+  std::array<unsigned char, EVP_MAX_MD_SIZE> mac;
+  unsigned int size = 0;
+  CHECK(HMAC(EVP_sha256(), secret_.data(), static_cast<int>(secret_.size()),
+             reinterpret_cast<const unsigned char*>(text.data()), text.size(), mac.data(), &size) != nullptr);
+  return std::string(reinterpret_cast<const char*>(mac.data()), size);
+}
+
+bool RankKey::IsProven(std::string_view role, std::string_view challenge, std::string_view proof) const {
+  const std::string expected = Prove(role, challenge);
+  return proof.size() == expected.size() && CRYPTO_memcmp(proof.data(), expected.data(), expected.size()) == 0;
+}
+
+std::string NewNonce() {
+  const std::array<uint64_t, 2> words = {core::DeviceRandom(), core::DeviceRandom()};
+  return std::string(reinterpret_cast<const char*>(words.data()), sizeof(words));
+}
+
+std::string NewRankSecret() { return absl::BytesToHexString(NewNonce()); }
+
+absl::StatusOr<RankKey> ReadRankKey(const std::string& key_file, const RankPlace& place, bool insecure,
+                                    const core::Environment& environment) {
+  std::string source = kRankKeyVariable;
+  std::optional<std::string> text = environment(kRankKeyVariable);
+  if (!key_file.empty()) {
+    source = "--rendezvous_key_file=" + key_file;
+    std::ifstream file(key_file, std::ios::binary);
+    if (!file) return absl::InvalidArgumentError(absl::StrCat(source, ": ", std::strerror(errno)));
+    text.emplace(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
+  if (text) {
+    const std::string secret(absl::StripAsciiWhitespace(*text));
+    if (secret.size() >= kLeastCharacters && secret.size() <= kMostCharacters) return RankKey(secret);
+    return absl::InvalidArgumentError(absl::StrCat(source, ": expected a key of ", kLeastCharacters, " to ",
+                                                   kMostCharacters, " characters, got ", secret.size(),
+                                                   "; `openssl rand -hex 16` makes one"));
+  }
+  if (insecure || !OthersReach(place)) return RankKey();
+  return absl::InvalidArgumentError(absl::StrCat("the ranks meet at ", place.rendezvous,
+                                                 ", which other hosts reach: expected a key that they share, got none; "
+                                                 "export ",
+                                                 kRankKeyVariable,
+                                                 "=$(openssl rand -hex 16) before the launcher starts them, give all "
+                                                 "of them one --rendezvous_key_file, or say --insecure"));
+}
+
+}  // namespace causeway::worker
