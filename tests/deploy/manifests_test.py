@@ -333,8 +333,8 @@ class Kubernetes(unittest.TestCase):
         for path in (DEPLOY / "k8s").glob("*.yaml"):
             text = path.read_text()
             comment = " ".join(line[1:].strip(" \\") for line in text.splitlines() if line.startswith("#"))
-            made = {name: set(re.findall(r"--from-file=([^=]+)=", files)) for name, files in re.findall(
-                r"create secret generic (\S+)((?: --from-file=\S+)+)", comment)}
+            made = {name: set(re.findall(r"--from-(?:file|literal)=([^=]+)=", files)) for name, files in re.findall(
+                r'create secret generic (\S+)((?: --from-(?:file=\S+|literal=[^"]+"[^"]*"))+)', comment)}
             used = re.findall(r"secretName: ([\w-]+)", text)
             self.assertEqual(set(used), set(made), path.name)
             read = set(re.findall(r"[= ]/etc/causeway/certs/([\w.]+)", text))
