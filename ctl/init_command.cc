@@ -2,13 +2,16 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -25,6 +28,7 @@ ABSL_FLAG(std::string, placement, "sites", "init: sites, a shard of the coordina
 ABSL_FLAG(std::vector<std::string>, shards_at, {},
           "init: each site and where its shard listens, NAME=HOST:PORT,…; the first one's shard decides who is in");
 ABSL_DECLARE_FLAG(std::string, config);  // of plan round
+ABSL_DECLARE_FLAG(bool, insecure);
 
 namespace causeway::ctl {
 namespace {
@@ -43,7 +47,16 @@ absl::StatusOr<std::vector<SiteAddress>> ReadSites() {
       return absl::InvalidArgumentError(absl::StrCat(
           "init: --shards_at: expected NAME=HOST:PORT with each site's name once, got ", core::Quoted(item)));
     }
+    if (parts[0] == "operator" || parts[0] == "ca" || absl::StartsWith(parts[0], "coordinator")) {
+      return absl::InvalidArgumentError(absl::StrCat("init: --shards_at: expected names of sites, got '", parts[0],
+                                                     "', which is a folder or file of the run's"));
+    }
     ASSIGN_OR_RETURN(transport::Address address, core::ParseAddress("init: --shards_at", parts[1]));
+    if (!absl::c_all_of(address.host, [](char c) { return absl::ascii_isalnum(c) || absl::StrContains(".-_:", c); })) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("init: --shards_at: expected a host of letters, digits, '.', '-', '_' and ':', got ",
+                       core::Quoted(address.host)));
+    }
     sites.push_back({parts[0], std::move(address)});
   }
   if (sites.size() < 2) {
@@ -87,14 +100,23 @@ constexpr char kScript[] = R"sh(#!/usr/bin/env bash
 #
 #   ./start-{site} --data=PATH …       flags are the worker's; Ctrl-C or SIGTERM stops both
 #
-# State and checkpoints go to $STATE (default: state/{site} beside this script). certs/ beside it (deploy/certs) brings
-# TLS and tokens; without that folder nothing is encrypted.
+# One that crashes is started again, and the other goes on. State and checkpoints go to $STATE (default: state/ beside
+# this script). `addresses` says where each site's shard is; certs/ has the certificates and tokens (deploy/certs).
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-state=${STATE:-$here/state/{site}}
+state=${STATE:-$here/state}
 certs=$here/certs
-mkdir -p "$state/shard" "$state/worker"
-if [[ -e $certs/ca.pem ]]; then
+insecure=${INSECURE:-{insecure}}
+mapfile -t addresses < <(sed -n 's/^[^# ][^ ]* \([^ ]*\)$/\1/p' "$here/addresses")
+[[ ${#addresses[@]} -eq {count} ]] || {
+  echo "start-{site}: $here/addresses: expected {count} lines of NAME HOST:PORT, got ${#addresses[@]}" >&2
+  exit 2
+}
+own=${addresses[{index}]}
+all=$(IFS=, && echo "${addresses[*]}")
+if [[ $insecure == true ]]; then
+  shard_flags=(--insecure) worker_flags=(--insecure) member_flags=()
+elif [[ -e $certs/ca.pem ]]; then
   shard_flags=(--tls_ca="$certs/ca.pem" --tls_cert="$certs/coordinator.pem" --tls_key="$certs/coordinator.key"
     --tls_revoked="$certs/revoked" --site_tokens="$certs/site_tokens")
   worker_flags=(--tls_ca="$certs/ca.pem" --tls_cert="$certs/{site}.pem" --tls_key="$certs/{site}.key"
@@ -102,27 +124,72 @@ if [[ -e $certs/ca.pem ]]; then
   member_flags=(--membership_tls_cert="$certs/shard-{site}.pem" --membership_tls_key="$certs/shard-{site}.key"
     --membership_token_file="$certs/shard-{site}.token")
 else
-  shard_flags=(--insecure) worker_flags=(--insecure) member_flags=()
+  echo "start-{site}: expected $certs/ca.pem and the files beside it, which the keeper of the run's CA makes (deploy/certs);" \
+    "INSECURE=true starts without, and anyone who reaches this port is believed" >&2
+  exit 2
 fi
-[[ {index} -eq 0 ]] || shard_flags+=(--membership={lead} "${member_flags[@]}")
-causeway-coordinator --config="$here/run.yaml" --state_dir="$state/shard" --listen="${LISTEN:-{listen}}" \
-  --http="${HTTP:-127.0.0.1:7078}" --shard={index}/{count} --exit_when_done "${shard_flags[@]}" &
+[[ {index} -eq 0 ]] || shard_flags+=(--membership="${addresses[0]}" "${member_flags[@]}")
+mkdir -p "$state/shard" "$state/worker"
+
+# keep WHAT COMMAND…: again, unless it has ended well, says that a retry changes nothing, or was told to stop
+keep() (
+  what=$1 stops='' child=''
+  shift
+  trap 'stops=yes; [[ -z $child ]] || kill -TERM "$child" 2>/dev/null || true' TERM
+  while :; do
+    code=0
+    "$@" &
+    child=$!
+    wait "$child" || code=$?
+    while kill -0 "$child" 2>/dev/null; do code=0 && wait "$child" || code=$?; done  # a signal ends the first wait
+    case $stops$code in yes* | 0 | 2 | 3 | 4) exit "$code" ;; esac
+    echo "start-{site}: the $what has ended with $code, and is started again in 2 s" >&2
+    sleep 2 &
+    child=$!
+    wait "$child" || true
+    [[ -z $stops ]] || exit "$code"
+  done
+)
+
+keep shard causeway-coordinator --config="$here/run.yaml" --state_dir="$state/shard" \
+  --listen="${LISTEN:-0.0.0.0:${own##*:}}" --http="${HTTP:-127.0.0.1:7078}" --shard={index}/{count} --exit_when_done \
+  "${shard_flags[@]}" &
 shard=$!
-causeway-worker --coordinator={all} --site={site} --checkpoint_dir="$state/worker" "${worker_flags[@]}" "$@" &
+keep worker causeway-worker --coordinator="$all" --site={site} --checkpoint_dir="$state/worker" "${worker_flags[@]}" "$@" &
 worker=$!
 trap 'kill -TERM $worker $shard 2>/dev/null || true' TERM INT
-# The other sites may need the shard for longer than this worker.
-code=0
-wait $worker || code=$?
-wait $worker 2>/dev/null || true
-[[ $code -eq 0 ]] || kill -TERM $shard 2>/dev/null || true
-wait $shard || { shard_code=$?; [[ $code -ne 0 ]] || code=$shard_code; }
-exit $code
+# await PID: sets `code`
+await() {
+  code=0
+  wait "$1" || code=$?
+  while kill -0 "$1" 2>/dev/null; do code=0 && wait "$1" || code=$?; done
+}
+await $worker
+worker_code=$code
+if [[ $worker_code -ne 0 ]] && kill -0 $shard 2>/dev/null; then
+  echo "start-{site}: the worker has ended with $worker_code; the shard goes on for the other sites until Ctrl-C" >&2
+fi
+await $shard
+exit $((worker_code != 0 ? worker_code : code))
+)sh";
+
+// For the operator, who is no site's owner.
+constexpr char kOperatorScript[] = R"sh(#!/usr/bin/env bash
+# causewayctl as the operator of this run:   ./ctl status    ./ctl pause    ./ctl --help
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+lead=$(sed -n 's/^[^# ][^ ]* \([^ ]*\)$/\1/p' "$here/addresses" | head -n 1)
+if [[ ${INSECURE:-{insecure}} == true ]]; then
+  exec causewayctl "$@" --coordinator="$lead" --insecure
+fi
+exec causewayctl "$@" --coordinator="$lead" --tls_ca="$here/ca.pem" --tls_cert="$here/operator.pem" \
+  --tls_key="$here/operator.key" --token_file="$here/operator.token"
 )sh";
 
 constexpr char kEnvironment[] =
-    "# Site {site}: for docker compose --env-file with deploy/site.compose.yaml, and for systemd, where it becomes\n"
-    "# /etc/causeway/coordinator.env and /etc/causeway/worker-{site}.env.\n"
+    "# Site {site}: for docker compose --env-file with deploy/worker.compose.yaml and deploy/shard.compose.yaml, and "
+    "for\n"
+    "# systemd, where it becomes /etc/causeway/coordinator.env and /etc/causeway/worker-{site}.env.\n"
     "SITE={site}\nSHARD={index}/{count}\nMEMBERSHIP={membership}\nLISTEN={listen}\nCOORDINATOR={all}\n";
 
 std::string Filled(const char* text, const std::vector<SiteAddress>& sites, size_t index) {
@@ -132,10 +199,40 @@ std::string Filled(const char* text, const std::vector<SiteAddress>& sites, size
   return absl::StrReplaceAll(text, {{"{site}", sites[index].site},
                                     {"{index}", absl::StrCat(index)},
                                     {"{count}", absl::StrCat(sites.size())},
-                                    {"{lead}", lead},
+                                    {"{insecure}", absl::GetFlag(FLAGS_insecure) ? "true" : "false"},
                                     {"{membership}", index == 0 ? "" : lead},
                                     {"{listen}", absl::StrCat("0.0.0.0:", sites[index].address.port)},
                                     {"{all}", all}});
+}
+
+// The steps that remain, to be followed to the letter.
+void Print(const std::string& out, const std::vector<SiteAddress>& sites) {
+  const auto of_each = [&](const std::function<std::string(const SiteAddress&)>& words) {
+    return absl::StrJoin(sites, "",
+                         [&](std::string* text, const SiteAddress& one) { absl::StrAppend(text, words(one)); });
+  };
+  std::printf("%s: a folder for each site's owner, and one for the operator.\n", out.c_str());
+  if (absl::GetFlag(FLAGS_insecure)) {
+    std::printf("Nothing is encrypted, and anyone who reaches a port is believed (--insecure).\n");
+  } else {
+    std::printf(
+        "1. Certificates and tokens; %s/ca is yours alone, its ca.key makes anyone's:\n  deploy/certs --out %s/ca "
+        "--folders %s%s\n",
+        out.c_str(), out.c_str(), out.c_str(),
+        absl::StrCat(of_each([](const SiteAddress& one) {
+                       return absl::StrCat(" \\\n    --site ", one.site, " --token ", one.site, " --shard ", one.site,
+                                           "=", one.address.host, " --token shard:", one.site);
+                     }),
+                     " \\\n    --operator --token operator")
+            .c_str());
+  }
+  std::printf(
+      "2. Give each owner the folder of that name, and no other. There:\n%s",
+      of_each([](const SiteAddress& one) { return absl::StrCat("  ./start-", one.site, " --data=PATH\n"); }).c_str());
+  std::printf(
+      "3. Watch, pause and stop the run:\n  %s/operator/ctl status\nThe page of all shards is that of %s's: "
+      "http://127.0.0.1:7078/ there.\n",
+      out.c_str(), sites.front().site.c_str());
 }
 
 }  // namespace
@@ -148,16 +245,19 @@ absl::Status RunInitCommand(const std::string& out) {
                                                    "'; a hub needs no more than run.yaml and its address"));
   }
   ASSIGN_OR_RETURN(const std::vector<SiteAddress> sites, ReadSites());
-  std::map<std::string, std::string> files;
-  ASSIGN_OR_RETURN(files["run.yaml"], RunYamlFor(static_cast<int>(sites.size())));
+  ASSIGN_OR_RETURN(const std::string run_yaml, RunYamlFor(static_cast<int>(sites.size())));
+  std::string addresses =
+      "# each site, and where its shard is: the same in all folders; the first one's decides who is in\n";
+  for (const SiteAddress& one : sites) absl::StrAppend(&addresses, one.site, " ", one.address.Text(), "\n");
+  std::map<std::string, std::string> files = {{"operator/addresses", addresses},
+                                              {"operator/ctl", Filled(kOperatorScript, sites, 0)}};
   for (size_t i = 0; i < sites.size(); ++i) {
-    absl::StrAppend(&files["addresses"], sites[i].site, " ", sites[i].address.Text(), "\n");
-    files[absl::StrCat("start-", sites[i].site)] = Filled(kScript, sites, i);
-    files[absl::StrCat("site-", sites[i].site, ".env")] = Filled(kEnvironment, sites, i);
+    const std::string folder = sites[i].site + "/";
+    files[folder + "run.yaml"] = run_yaml;
+    files[folder + "addresses"] = addresses;
+    files[absl::StrCat(folder, "start-", sites[i].site)] = Filled(kScript, sites, i);
+    files[folder + "site.env"] = Filled(kEnvironment, sites, i);
   }
-  std::error_code error;
-  fs::create_directories(out, error);
-  if (error) return absl::UnavailableError(absl::StrCat("cannot create folder ", out, ": ", error.message()));
   for (const auto& [name, text] : files) {
     if (fs::exists(fs::path(out) / name)) {
       return absl::AlreadyExistsError(absl::StrCat(out, "/", name, " exists; init writes into a folder without it"));
@@ -165,25 +265,14 @@ absl::Status RunInitCommand(const std::string& out) {
   }
   for (const auto& [name, text] : files) {
     const std::string path = absl::StrCat(out, "/", name);
+    const std::string folder = fs::path(path).parent_path().string();
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error) return absl::UnavailableError(absl::StrCat("cannot create folder ", folder, ": ", error.message()));
     RETURN_IF_ERROR(formats::WriteFileAtomically(path, text));
-    if (absl::StartsWith(name, "start-")) fs::permissions(path, fs::perms(0755), error);
+    if (absl::StartsWith(text, "#!")) fs::permissions(path, fs::perms(0755), error);
   }
-  std::printf("%s: run.yaml, addresses, and for each site:\n", out.c_str());
-  for (const SiteAddress& one : sites) {
-    std::printf("  on %s's machine    %s/start-%s --data=PATH\n", one.site.c_str(), out.c_str(), one.site.c_str());
-  }
-  const auto names = [&](const char* before) {
-    return absl::StrJoin(
-        sites, "", [before](std::string* text, const SiteAddress& one) { absl::StrAppend(text, before, one.site); });
-  };
-  const std::string hosts = absl::StrJoin(
-      sites, ",", [](std::string* text, const SiteAddress& one) { absl::StrAppend(text, one.address.host); });
-  std::printf(
-      "Copy the folder to each of them first. For TLS and tokens:\n  deploy/certs --out %s/certs --coordinator %s%s%s "
-      "--operator%s%s\n",
-      out.c_str(), hosts.c_str(), names(" --site ").c_str(), names(" --shard ").c_str(), names(" --token ").c_str(),
-      names(" --token shard:").c_str());
-  std::printf("Watch all shards: the page of %s's, http://127.0.0.1:7078/ there.\n", sites.front().site.c_str());
+  Print(out, sites);
   return absl::OkStatus();
 }
 

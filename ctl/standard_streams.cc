@@ -40,6 +40,8 @@ bool FlushStandardOutput() {
   bool written = std::fflush(stdout) == 0;
   written = (copy < 0 || close(copy) == 0) && written;  // network file systems report a full disk at close
   if (first_error == 0) first_error = written ? 0 : errno;
+  // A write that failed when the buffer was full left no reason behind: another byte of the incomplete result has one.
+  if (first_error == 0 && std::ferror(stdout) != 0 && write(STDOUT_FILENO, "\n", 1) < 0) first_error = errno;
   errno = first_error;
   return written && first_error == 0 && std::ferror(stdout) == 0;
 }

@@ -74,6 +74,16 @@ absl::Status WriteAll(const FileDescriptor& file, const std::string& path, std::
   return absl::OkStatus();
 }
 
+absl::Status MakePrivateFolder(const std::string& path) {
+  std::filesystem::path own(path);
+  if (!own.has_filename()) own = own.parent_path();
+  std::error_code error;
+  if (own.has_parent_path()) std::filesystem::create_directories(own.parent_path(), error);
+  if (!error && (::mkdir(own.c_str(), S_IRWXU) == 0 || std::filesystem::is_directory(own))) return absl::OkStatus();
+  const std::string why = error ? error.message() : std::strerror(errno);
+  return absl::UnavailableError(absl::StrCat("cannot create folder ", path, ": ", why));
+}
+
 absl::Status MakeWritableFolder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);

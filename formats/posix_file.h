@@ -49,6 +49,10 @@ absl::Status WriteAll(const FileDescriptor& file, const std::string& path, std::
 // The whole of a small file. `max_bytes` keeps a wrong path from filling memory.
 absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes);
 
+// Makes the folder, which only this user may read, and those above it, where they are missing: the rights of one that
+// is there stay. UNAVAILABLE: it cannot be made.
+absl::Status MakePrivateFolder(const std::string& path);
+
 // Makes the folder and those above it where they are missing. UNAVAILABLE: it cannot be made or written to.
 absl::Status MakeWritableFolder(const std::string& path);
 

@@ -32,6 +32,8 @@ ABSL_FLAG(std::string, config, "", "run.yaml: what the run is");
 ABSL_FLAG(std::string, listen, "127.0.0.1:7077", "HOST:PORT for sites and causewayctl; port 0 takes a free one");
 ABSL_FLAG(std::string, http, "127.0.0.1:7078",
           "HOST:PORT of the status page, /status and /metrics; port 0 takes a free one");
+ABSL_FLAG(std::vector<std::string>, http_hosts, {},
+          "names by which browsers and scrapers may call --http, besides addresses, localhost and this machine's");
 ABSL_FLAG(std::string, health, "",
           "HOST:PORT that answers /healthz and /readyz alone, on threads of its own; empty: none");
 ABSL_FLAG(std::string, state_dir, "", "directory that holds the run's state; one coordinator each");
@@ -333,7 +335,8 @@ int Run(const std::string& run_yaml, core::RunConfig config, server::Listening a
   // Started before the state is restored, which may take minutes, so that probes are answered meanwhile.
   server::StatusBoard board = MakeBoard(config);
   board.SetNotReady("restores the run's state");
-  const auto http_server = server::HttpServer::Start(addresses.http.host, addresses.http.port, &board);
+  const auto http_server = server::HttpServer::Start(addresses.http.host, addresses.http.port, &board,
+                                                     server::Serves::kAll, absl::GetFlag(FLAGS_http_hosts));
   if (!http_server.ok()) return ctl::Fail(ctl::kBadInput, http_server.status());
   addresses.http.port = (*http_server)->port();
   const auto probe_server = StartProbeServer(addresses.health, &board);

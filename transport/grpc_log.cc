@@ -4,7 +4,9 @@
 #include <grpc/support/log.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 
@@ -22,20 +24,34 @@ struct Window {
   core::Mutex mutex;
   core::Clock::TimePoint begin ABSL_GUARDED_BY(mutex) = core::SystemClock().Now();
   int lines ABSL_GUARDED_BY(mutex) = 0;
+  bool over ABSL_GUARDED_BY(mutex) = false;  // the process ends, and its loggers with it
 };
 
-void Log(const char* library, bool is_error, const char* text) {
+Window& TheWindow() {
   static Window* const window = new Window;  // gRPC's threads may outlive main
+  return *window;
+}
+
+// Loggers that are there now are destroyed after this has run.
+bool EndWithTheProcess() {
+  (void)spdlog::default_logger_raw();
+  return std::atexit([] {
+           core::MutexLock lock(TheWindow().mutex);
+           TheWindow().over = true;
+         }) == 0;
+}
+
+void Log(const char* library, bool is_error, const char* text) {
+  Window& window = TheWindow();
+  core::MutexLock lock(window.mutex);
+  if (window.over) return;
   int left_out = 0;
-  {
-    core::MutexLock lock(window->mutex);
-    if (const core::Clock::TimePoint now = core::SystemClock().Now(); now - window->begin >= kWindow) {
-      left_out = std::max(0, window->lines - core::kMaxGrpcLogLines);
-      window->begin = now;
-      window->lines = 0;
-    }
-    if (++window->lines > core::kMaxGrpcLogLines) return;
+  if (const core::Clock::TimePoint now = core::SystemClock().Now(); now - window.begin >= kWindow) {
+    left_out = std::max(0, window.lines - core::kMaxGrpcLogLines);
+    window.begin = now;
+    window.lines = 0;
   }
+  if (++window.lines > core::kMaxGrpcLogLines) return;
   if (left_out > 0) spdlog::warn("gRPC: {} more lines were left out", left_out);
   spdlog::log(is_error ? spdlog::level::warn : spdlog::level::debug, "{}: {}", library, text);
 }
@@ -79,6 +95,8 @@ void LogOfProtobuf(google::protobuf::LogLevel level, const char*, int, const std
 }  // namespace
 
 void RouteGrpcLog() {
+  static const bool ends = EndWithTheProcess();
+  (void)ends;
   gpr_set_log_function(LogOfGrpc);
   google::protobuf::SetLogHandler(LogOfProtobuf);
 }

@@ -25,6 +25,7 @@ absl::StatusOr<TlsFiles> ReadTlsFlags(const std::string& ca, const std::string& 
         absl::StrCat("TLS takes --tls_ca, --tls_cert and --tls_key together; missing: ", missing));
   }
   RETURN_IF_ERROR(ReadTlsTexts(files).status());
+  WarnIfOthersRead("tls_key", key);
   return files;
 }
 
@@ -48,6 +49,7 @@ std::shared_ptr<grpc::ChannelCredentials> TlsChannelCredentials(const TlsFiles& 
 
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadCredentialFile("token_file", path));
+  WarnIfOthersRead("token_file", path);
   const std::string words(core::WithoutByteOrderMark(text));
   std::string token(absl::StripAsciiWhitespace(words));
   const bool one_word = std::ranges::all_of(token, [](char c) { return absl::ascii_isgraph(c); });

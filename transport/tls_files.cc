@@ -6,6 +6,7 @@
 #include <openssl/x509.h>
 #include <spdlog/spdlog.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -218,6 +219,12 @@ absl::StatusOr<std::string> ReadCredentialFile(const std::string& flag, const st
                                                    core::kMaxCredentialFileBytes, " bytes, got ", text.size()));
   }
   return text;
+}
+
+void WarnIfOthersRead(const std::string& flag, const std::string& path) {
+  struct stat file = {};
+  if (::stat(path.c_str(), &file) != 0 || !S_ISREG(file.st_mode) || (file.st_mode & S_IROTH) == 0) return;
+  spdlog::warn("--{}={}: every user of this machine may read it; chmod o-r", flag, path);
 }
 
 absl::StatusOr<TlsTexts> ReadTlsTexts(const TlsFiles& files) {

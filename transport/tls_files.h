@@ -28,6 +28,9 @@ absl::StatusOr<TlsTexts> ReadTlsTexts(const TlsFiles& files);
 // The text of `flag`'s file. INVALID_ARGUMENT: it cannot be read, is empty, or is too large for a credential.
 absl::StatusOr<std::string> ReadCredentialFile(const std::string& flag, const std::string& path);
 
+// Logs it, if every user of this machine may read the file.
+void WarnIfOthersRead(const std::string& flag, const std::string& path);
+
 // For gRPC's credentials. The files must have been read once without an error; they are read again about every
 // `reload_s`, on a thread, until the process ends.
 std::shared_ptr<grpc::experimental::CertificateProviderInterface> WatchTlsFiles(const TlsFiles& files, int reload_s);

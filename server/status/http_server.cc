@@ -8,9 +8,11 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "core/port_owner.h"
+#include "core/text.h"
 #include "core/thread.h"
 #include "server/status/budgeted_http.h"
 #include "server/status/event_streams.h"
+#include "server/status/http_hosts.h"
 #include "server/status/metrics_text.h"
 #include "server/status/page.h"
 
@@ -20,6 +22,7 @@ namespace {
 constexpr int kBacklog = 256;  // the library's is 5: the sixth page that opens at once would wait for a second
 // The kernel's usual limit (net.core.wmem_max), which it doubles: an answer of 200 kB fits whole.
 constexpr int kSendBufferBytes = 212'992;
+constexpr size_t kMostHostCharacters = 100;  // in messages
 
 // Hashes of the page's scripts, so that no other script runs, whatever a name on the page contains.
 std::string ScriptSources(std::string_view html) {
@@ -67,9 +70,10 @@ void Respond(const Answer& answer, httplib::Response& response) {
 
 class HttplibServer final : public HttpServer {
  public:
-  HttplibServer(StatusBoard* board, Serves serves)
+  HttplibServer(StatusBoard* board, Serves serves, const std::vector<std::string>& hosts)
       : board_(board),
         serves_(serves),
+        hosts_(hosts),
         streams_(board, kMaxEventStreams),
         server_(serves == Serves::kAll ? kMaxEventStreams + kRequestThreads : kProbeThreads, kWaitingConnections) {}
 
@@ -84,6 +88,11 @@ class HttplibServer final : public HttpServer {
     RouteProbes();
     if (all) Route();
     server_.set_default_headers(SecurityHeaders());
+    server_.set_pre_routing_handler([this](const Request& request, Response& response) {
+      // The library answers as many ranges as one asks for. It hands out its own request, which is not constant.
+      const_cast<Request&>(request).ranges.clear();
+      return IsForUs(request, response) ? Handled::Unhandled : Handled::Handled;
+    });
     server_.set_payload_max_length(1024);
     server_.set_tcp_nodelay(true);
     server_.set_socket_options([this](socket_t socket) { PrepareSocket(socket); });
@@ -110,6 +119,18 @@ class HttplibServer final : public HttpServer {
 
   using Request = httplib::Request;
   using Response = httplib::Response;
+  using Handled = httplib::Server::HandlerResponse;
+
+  bool IsForUs(const Request& request, Response& response) const {
+    if (!request.has_header("Host")) return true;  // HTTP 1.0; no browser
+    const std::string host = request.get_header_value("Host");
+    if (hosts_.Allows(host)) return true;
+    response.status = 421;  // Misdirected Request
+    response.set_content(absl::StrCat("Host: expected an address, localhost or one of --http_hosts, got ",
+                                      core::Quoted(host.substr(0, kMostHostCharacters)), "\n"),
+                         "text/plain");
+    return false;
+  }
 
   void RouteProbes() {
     server_.Get("/healthz", [this](const Request&, Response& response) { Respond(board_->Healthy(), response); });
@@ -151,6 +172,7 @@ class HttplibServer final : public HttpServer {
 
   StatusBoard* const board_;
   const Serves serves_;
+  const HttpHosts hosts_;
   EventStreams streams_;
   BudgetedHttpServer server_;
   socket_t socket_ = -1;  // on which it listens: the last one prepared
@@ -161,8 +183,8 @@ class HttplibServer final : public HttpServer {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& host, int port, StatusBoard* board,
-                                                              Serves serves) {
-  auto server = std::make_unique<HttplibServer>(board, serves);
+                                                              Serves serves, const std::vector<std::string>& hosts) {
+  auto server = std::make_unique<HttplibServer>(board, serves, hosts);
   if (absl::Status status = server->Listen(host, port); !status.ok()) return status;
   return server;
 }

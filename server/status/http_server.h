@@ -6,11 +6,12 @@
 //
 // cpp-httplib serves each connection on a thread of its pool, so everything that holds a thread is bounded: streams of
 // /events by their number, beyond which a page polls; everything else by the budget of budgeted_http.h, and by send
-// buffers that hold a whole answer, so that a client which never reads holds no thread.
+// buffers that hold a whole answer, so that a client which never reads holds no thread. Ranges are not served.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/status/status_board.h"
@@ -29,9 +30,11 @@ enum class Serves { kAll, kProbes };  // all endpoints, or /healthz and /readyz
 class HttpServer {
  public:
   // Listens on host:port (port 0: any). `board` outlives it. UNAVAILABLE if it cannot listen there. A port for probes
-  // has its own threads, so that probes are answered even when the other port's threads are all busy.
+  // has its own threads, so that probes are answered even when the other port's threads are all busy. `hosts`: further
+  // names by which requests may call it (http_hosts.h).
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& host, int port, StatusBoard* board,
-                                                           Serves serves = Serves::kAll);
+                                                           Serves serves = Serves::kAll,
+                                                           const std::vector<std::string>& hosts = {});
   virtual ~HttpServer() = default;  // ends all streams; requests and answers in progress have up to kStallTime
   virtual int port() const = 0;
 };

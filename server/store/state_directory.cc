@@ -53,11 +53,9 @@ std::string AfterFailure(const std::string& state_dir) {
 
 absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Open(const std::string& directory) {
   RETURN_IF_ERROR(CheckNothingForeign(directory));
-  for (const char* folder : {"/snapshots", "/segments"}) {
-    std::error_code error;
-    std::filesystem::create_directories(directory + folder, error);
-    if (!error) continue;
-    return absl::PermissionDeniedError(absl::StrCat("--state_dir: cannot create ", directory, ": ", error.message()));
+  for (const char* folder : {"", "/snapshots", "/segments"}) {
+    const absl::Status made = formats::MakePrivateFolder(directory + folder);
+    if (!made.ok()) return absl::PermissionDeniedError(absl::StrCat("--state_dir: ", std::string(made.message())));
   }
   const std::string path = directory + "/lock";
   formats::FileDescriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));

@@ -101,6 +101,28 @@ class Certs(unittest.TestCase):
             self.assertIn(line, said)
         self.assertIn("add --membership_tls_cert, --membership_tls_key to", said)
 
+    def test_each_shards_owner_gets_a_folder_with_what_is_theirs_and_the_authority_stays(self):
+        folders = self.out.parent / "run"
+        owners = [word for name in ("eu", "us") for word in ("--site", name, "--token", name, "--shard", f"{name}={name}.example,10.0.0.1",
+                                                             "--token", f"shard:{name}")]
+        for renew in ([], ["--renew"]):
+            self.certs(*owners, "--operator", "--token", "operator", "--folders", folders, *renew)
+            self.assertEqual(sorted(path.name for path in folders.iterdir()), ["eu", "operator", "us"])
+            self.assertEqual(sorted(path.name for path in (folders / "eu" / "certs").iterdir()),
+                             ["ca.pem", "coordinator.key", "coordinator.pem", "eu.key", "eu.pem", "eu.token", "revoked",
+                              "shard-eu.key", "shard-eu.pem", "shard-eu.token", "site_tokens"])
+            self.assertEqual(sorted(path.name for path in (folders / "operator").iterdir()),
+                             ["ca.pem", "operator.key", "operator.pem", "operator.token"])
+            for name in ("eu", "us"):
+                own, made = folders / name / "certs" / "coordinator.pem", self.out / f"coordinator-{name}.pem"
+                self.assertEqual(own.read_bytes(), made.read_bytes())
+                self.assertIn(f"DNS:{name}.example, IP Address:10.0.0.1",
+                              self.openssl("x509", "-in", own, "-noout", "-ext", "subjectAltName"))
+                self.assertEqual((folders / name / "certs" / f"{name}.key").stat().st_mode & 0o777, 0o600)
+                self.assertEqual((folders / name / "certs" / "site_tokens").read_text(), (self.out / "site_tokens").read_text())
+        self.assertIn("expected a host's name", self.certs("--shard", "eu=a b", code=2))
+        self.assertIn("is not for sites", self.certs("--site", "coordinator-eu", code=2))
+
     def test_a_role_is_kept_by_renewals_and_changed_by_another_role(self):
         self.certs("--operator", "oncall:watch")
         self.certs("--renew", "--token", "operator:oncall")

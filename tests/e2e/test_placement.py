@@ -3,13 +3,17 @@
 import contextlib
 import json
 import os
+import pathlib
+import re
 import signal
 import socket
+import subprocess
 import unittest
 import urllib.request
 
 from harness import BAD_INPUT, BIN_DIR, DONE, EndToEndTest, eventually, read_safetensors, synthetic, yaml_text
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 SITES = {"asia": 0.25, "eu": 1.0, "us": 0.5}
 CONFIG = synthetic(SITES, [[3, 5000], [9000], [100]], run={"steps": 160},
                    model={"step_ms": 10, "init": "seeded", "gradient": {"kind": "noise"}},
@@ -26,6 +30,16 @@ def free_ports(count):
         return [one.getsockname()[1] for one in sockets]
 
 
+def family(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as children:
+        return [pid, *(each for child in map(int, children.read().split()) for each in family(child))]
+
+
+def name_of(pid):
+    with open(f"/proc/{pid}/cmdline", "rb") as command:
+        return pathlib.PurePath(command.read().split(b"\0")[0].decode()).name
+
+
 class PlacementTest(EndToEndTest):
     def init(self, *flags, expected=DONE):
         program = self.program(self.folder, "init", "causewayctl", "init", "--placement=sites", *flags)
@@ -35,7 +49,7 @@ class PlacementTest(EndToEndTest):
     def start(self, site):
         environment = {"PATH": f"{BIN_DIR}:{os.environ['PATH']}", "LISTEN": f"127.0.0.1:{self.ports[site]}",
                        "HTTP": f"127.0.0.1:{self.http[site]}"}
-        return self.program(self.folder, f"site-{site}", self.folder / "run" / f"start-{site}",
+        return self.program(self.folder, f"site-{site}", self.folder / "run" / site / f"start-{site}",
                             f"--dump_local={self.folder / site}.safetensors", environment=environment)
 
     def status(self, site):
@@ -44,13 +58,24 @@ class PlacementTest(EndToEndTest):
                 return json.loads(answer.read())
         return {"fragments": [], "sites": []}
 
-    def prepare(self):
+    def prepare(self, *flags):
         (self.folder / "run.yaml").write_text(yaml_text(PLACED))
         ports = free_ports(2 * len(SITES))
         self.ports, self.http = (dict(zip(SITES, part)) for part in (ports[:len(SITES)], ports[len(SITES):]))
         at = ",".join(f"{site}=127.0.0.1:{port}" for site, port in self.ports.items())
-        self.init(f"--shards_at={at}", f"--config={self.folder / 'run.yaml'}", f"--out={self.folder / 'run'}")
-        return at
+        said = self.init(f"--shards_at={at}", f"--config={self.folder / 'run.yaml'}", f"--out={self.folder / 'run'}", *flags).output()
+        return at, said
+
+    def certify(self, said):
+        """Runs the command that init prints."""
+        command = re.search(r"^  (deploy/certs (?:.*\\\n)*.*)$", said, re.MULTILINE)[1]
+        subprocess.run(["bash", "-c", command], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+    def operate(self, *command):
+        done = subprocess.run([self.folder / "run" / "operator" / "ctl", *command], text=True, capture_output=True,
+                              env=os.environ | {"PATH": f"{BIN_DIR}:{os.environ['PATH']}"})
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        return done.stdout
 
     def undisturbed(self):
         """One coordinator, with the same parts."""
@@ -65,7 +90,7 @@ class PlacementTest(EndToEndTest):
 
     def test_one_command_a_site_runs_it_and_a_site_that_is_lost_and_back_changes_no_bit(self):
         expected = self.undisturbed()
-        self.prepare()
+        self.prepare("--insecure")
         programs = {site: self.start(site) for site in SITES}
         eventually(lambda: len(f := self.status("asia")["fragments"]) == 6 and min(one["version"] for one in f) >= 3,
                    "the first site's page shows all parts")
@@ -86,23 +111,69 @@ class PlacementTest(EndToEndTest):
     @staticmethod
     def kill(program):
         """The site's command with its shard and its worker, as when the machine is lost."""
-        pid = program.process.pid
-        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as children:
-            for each in [pid, *map(int, children.read().split())]:
-                os.kill(each, signal.SIGKILL)
+        for each in family(program.process.pid):
+            os.kill(each, signal.SIGKILL)
         program.process.wait()
 
+    def worker_of(self, program):
+        [worker] = [pid for pid in family(program.process.pid) if name_of(pid) == "causeway-worker"]
+        return worker
+
+    def test_by_the_printed_words_with_certificates_and_a_worker_that_is_killed_is_back_while_its_shard_goes_on(self):
+        _, said = self.prepare()
+        refused = self.start("us")
+        self.assertEqual(refused.wait(), BAD_INPUT)
+        self.assertRegex(refused.log(), r"expected \S+/run/us/certs/ca.pem and the files beside it, .* INSECURE=true starts without")
+        self.certify(said)
+        self.check_keys()
+        programs = {site: self.start(site) for site in SITES}
+        eventually(lambda: len(f := self.status("asia")["fragments"]) == 6 and min(one["version"] for one in f) >= 2, "rounds")
+        self.assertIn("training", self.operate("status"))
+        os.kill(self.worker_of(programs["us"]), signal.SIGKILL)
+        eventually(lambda: "the worker has ended with 137, and is started again" in programs["us"].log(), "it is started again")
+        before = min(one["version"] for one in self.status("asia")["fragments"])
+        eventually(lambda: min(one["version"] for one in self.status("asia")["fragments"]) > before, "rounds go on")
+        self.operate("pause")
+        eventually(lambda: self.status("asia")["state"] == "paused", "it pauses")
+        self.operate("resume")
+        for site, program in programs.items():
+            self.assertEqual(program.wait(120), DONE, program.log()[-3000:])
+
+    def check_keys(self):
+        """Each folder has its owner's keys and tokens, and no one else's."""
+        run = self.folder / "run"
+        made = {path.read_bytes(): path.name for path in (run / "ca").iterdir() if path.suffix in (".key", ".token")}
+        self.assertEqual(len(made), 1 + 5 * len(SITES) + 2)
+        for owner in (*SITES, "operator"):
+            found = {made[path.read_bytes()] for path in (run / owner).rglob("*") if path.is_file() and path.read_bytes() in made}
+            if owner == "operator":
+                self.assertEqual(found, {"operator.key", "operator.token"})
+            else:
+                self.assertEqual(found, {f"{owner}.key", f"{owner}.token", f"shard-{owner}.key", f"shard-{owner}.token",
+                                         f"coordinator-{owner}.key"})
+            for path in (run / owner).rglob("*"):
+                if path.suffix in (".key", ".token"):
+                    self.assertEqual(path.stat().st_mode & 0o077, 0, path)
+
     def test_files_that_are_there_stay_and_bad_flags_say_why(self):
-        at = self.prepare()
-        before = {path.name: path.read_bytes() for path in (self.folder / "run").iterdir()}
-        self.assertEqual(sorted(before), sorted(["run.yaml", "addresses", *(f"start-{site}" for site in SITES),
-                                                 *(f"site-{site}.env" for site in SITES)]))
+        at, _ = self.prepare()
+        run = self.folder / "run"
+
+        def files():
+            return {str(path.relative_to(run)): path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+        before = files()
+        self.assertEqual(sorted(before), sorted(["operator/addresses", "operator/ctl", *(
+            f"{site}/{name}" for site in SITES for name in ("run.yaml", "addresses", f"start-{site}", "site.env"))]))
         again = self.init(f"--shards_at={at}", f"--out={self.folder / 'run'}", expected=1)
         self.assertIn("exists; init writes", again.log())
-        self.assertEqual(before, {path.name: path.read_bytes() for path in (self.folder / "run").iterdir()})
+        self.assertEqual(before, files())
         for flags, words in (([], "expected --out"), (["--out=x"], "expected at least 2 sites"),
                              (["--out=x", "--shards_at=a=h:1,a=h:2"], "each site's name once, got 'a=h:2'"),
                              (["--out=x", "--shards_at=a=h:1,b"], "NAME=HOST:PORT"),
+                             (["--out=x", "--shards_at=a=h:1,b=$(id):2"], "expected a host of letters, digits, '.', '-', '_' and ':', got '$(id)'"),
+                             (["--out=x", "--shards_at=a=h:1,b=`id`:2"], "expected a host of letters"),
+                             (["--out=x", "--shards_at=a=h:1,operator=h:2"], "expected names of sites, got 'operator'"),
                              (["--out=x", "--placement=hub", f"--shards_at={at}"], "--placement: expected sites")):
             self.assertIn(words, self.init(*flags, expected=BAD_INPUT).log())
 

@@ -99,7 +99,7 @@ class PowerLoss(EndToEndTest):
             fragments = range(len(book.note_run(run)["fragments"]))
         except (sqlite3.OperationalError, TypeError):
             return False  # between two lives
-        return all(book.agreed(site, p) > beyond for site in sites for p in fragments)
+        return bool(fragments) and all(book.agreed(site, p) > beyond for site in sites for p in fragments)
 
     def lose_power(self, run, sites, model, chance):
         """Loses power, starts again, and waits until all agree beyond: the seconds that it took."""

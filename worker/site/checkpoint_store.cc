@@ -121,8 +121,8 @@ bool IsDamage(const absl::Status& status) {
 }  // namespace
 
 absl::StatusOr<formats::FileDescriptor> CheckpointStore::Lock(const std::string& directory) {
-  std::error_code error;
-  fs::create_directories(directory, error);
+  const absl::Status made = formats::MakePrivateFolder(directory);
+  if (!made.ok()) return absl::PermissionDeniedError(absl::StrCat("--checkpoint_dir: ", std::string(made.message())));
   const std::string path = directory + "/lock";
   formats::FileDescriptor lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!lock.is_open()) {

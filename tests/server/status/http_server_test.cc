@@ -47,7 +47,7 @@ class HttpServerTest : public ::testing::Test {
   int Ask(const std::string& path) {
     const int fd = Connect();
     if (fd < 0) return fd;
-    const std::string request = "GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n";
+    const std::string request = "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n";
     EXPECT_EQ(send(fd, request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
     return fd;
   }
@@ -95,6 +95,34 @@ TEST_F(HttpServerTest, AnswersWithWhatTheBoardSays) {
   EXPECT_EQ(Get("/readyz")->status, 200);
   EXPECT_EQ(Get("/healthz")->body, "ok\n");
   EXPECT_EQ(Get("/nothing")->status, 404);
+}
+
+TEST_F(HttpServerTest, RangesAreNotServed) {
+  board_.Publish(LargeSnapshot(2, 2));
+  std::string ranges = "bytes=0-";
+  for (int i = 0; i < 2'600; ++i) ranges += ",0-";
+  httplib::Client client("127.0.0.1", server_->port());
+  for (const char* path : {"/", "/status", "/metrics", "/healthz"}) {
+    const httplib::Result result = client.Get(path, httplib::Headers{{"Range", ranges}});
+    ASSERT_TRUE(result) << path;
+    EXPECT_EQ(result->status, 200) << path;
+    EXPECT_EQ(result->body, Get(path)->body) << path;
+  }
+}
+
+TEST_F(HttpServerTest, ARequestForAnotherHostIsRefusedOnAllPathsAndSaysWhatWasExpected) {
+  httplib::Client client("127.0.0.1", server_->port());
+  for (const char* path : {"/", "/status", "/events", "/healthz", "/nothing"}) {
+    const httplib::Result result = client.Get(path, httplib::Headers{{"Host", "elsewhere.example:7078"}});
+    ASSERT_TRUE(result) << path;
+    EXPECT_EQ(result->status, 421) << path;
+    EXPECT_THAT(result->body,
+                HasSubstr("expected an address, localhost or one of --http_hosts, got 'elsewhere.example:7078'"))
+        << path;
+  }
+  server_ = *HttpServer::Start("127.0.0.1", 0, &board_, Serves::kAll, {"elsewhere.example"});
+  httplib::Client again("127.0.0.1", server_->port());
+  EXPECT_EQ(again.Get("/healthz", httplib::Headers{{"Host", "elsewhere.example:7078"}})->status, 200);
 }
 
 TEST_F(HttpServerTest, AFailureIsWhatTheProbesSay) {

@@ -173,7 +173,7 @@ TEST_F(Damage, SiteWithoutAVersionForEachFragmentIsNamed) {
 
 TEST_F(Damage, DirectoryThatCannotBeMadeIsRefusedWithItsName) {
   options_.directory = folder_.Write("file", "") + "/state";
-  EXPECT_THAT(Message(absl::StatusCode::kPermissionDenied), HasSubstr("cannot create " + options_.directory));
+  EXPECT_THAT(Message(absl::StatusCode::kPermissionDenied), HasSubstr("cannot create folder " + options_.directory));
 }
 
 }  // namespace
