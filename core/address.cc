@@ -15,10 +15,13 @@ std::string Address::Text() const {
 }
 
 bool Address::IsLoopback() const {
-  constexpr uint32_t kLoopbackNetwork = 127;
-  in_addr ipv4{};  // "127.example.com" is a name, not an address
-  const bool is_ipv4 = inet_pton(AF_INET, host.c_str(), &ipv4) == 1;
-  return host == "localhost" || host == "::1" || (is_ipv4 && ntohl(ipv4.s_addr) >> 24 == kLoopbackNetwork);
+  if (host == "localhost" || host == "::1") return true;
+  return host.starts_with("127.") && IsNumericAddress(host);  // "127.example.com" is a name
+}
+
+bool IsNumericAddress(const std::string& host) {
+  in6_addr address;
+  return inet_pton(AF_INET, host.c_str(), &address) == 1 || inet_pton(AF_INET6, host.c_str(), &address) == 1;
 }
 
 absl::StatusOr<Address> ParseAddress(const std::string& name, const std::string& text) {

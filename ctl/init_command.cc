@@ -94,6 +94,9 @@ absl::StatusOr<std::string> RunYamlFor(int sites) {
   return text;
 }
 
+// A script of sed: the HOST:PORT of each line of `addresses`.
+constexpr char kAddressOfLine[] = R"(s/^[^# ][^ ]* \([^ ]*\)$/\1/p)";
+
 // Both programs of one site. Names in braces are replaced.
 constexpr char kScript[] = R"sh(#!/usr/bin/env bash
 # Site {site} of the run in this folder: its shard of the coordinator ({index} of {count}) and its worker.
@@ -107,7 +110,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 state=${STATE:-$here/state}
 certs=$here/certs
 insecure=${INSECURE:-{insecure}}
-mapfile -t addresses < <(sed -n 's/^[^# ][^ ]* \([^ ]*\)$/\1/p' "$here/addresses")
+mapfile -t addresses < <(sed -n '{address}' "$here/addresses")
 [[ ${#addresses[@]} -eq {count} ]] || {
   echo "start-{site}: $here/addresses: expected {count} lines of NAME HOST:PORT, got ${#addresses[@]}" >&2
   exit 2
@@ -131,17 +134,22 @@ fi
 [[ {index} -eq 0 ]] || shard_flags+=(--membership="${addresses[0]}" "${member_flags[@]}")
 mkdir -p "$state/shard" "$state/worker"
 
+# await PID: sets `code`
+await() {
+  code=0
+  wait "$1" || code=$?
+  while kill -0 "$1" 2>/dev/null; do code=0 && wait "$1" || code=$?; done  # a signal ends the first wait
+}
+
 # keep WHAT COMMAND…: again, unless it has ended well, says that a retry changes nothing, or was told to stop
 keep() (
   what=$1 stops='' child=''
   shift
   trap 'stops=yes; [[ -z $child ]] || kill -TERM "$child" 2>/dev/null || true' TERM
   while :; do
-    code=0
     "$@" &
     child=$!
-    wait "$child" || code=$?
-    while kill -0 "$child" 2>/dev/null; do code=0 && wait "$child" || code=$?; done  # a signal ends the first wait
+    await "$child"
     case $stops$code in yes* | 0 | 2 | 3 | 4) exit "$code" ;; esac
     echo "start-{site}: the $what has ended with $code, and is started again in 2 s" >&2
     sleep 2 &
@@ -158,12 +166,6 @@ shard=$!
 keep worker causeway-worker --coordinator="$all" --site={site} --checkpoint_dir="$state/worker" "${worker_flags[@]}" "$@" &
 worker=$!
 trap 'kill -TERM $worker $shard 2>/dev/null || true' TERM INT
-# await PID: sets `code`
-await() {
-  code=0
-  wait "$1" || code=$?
-  while kill -0 "$1" 2>/dev/null; do code=0 && wait "$1" || code=$?; done
-}
 await $worker
 worker_code=$code
 if [[ $worker_code -ne 0 ]] && kill -0 $shard 2>/dev/null; then
@@ -178,7 +180,7 @@ constexpr char kOperatorScript[] = R"sh(#!/usr/bin/env bash
 # causewayctl as the operator of this run:   ./ctl status    ./ctl pause    ./ctl --help
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-lead=$(sed -n 's/^[^# ][^ ]* \([^ ]*\)$/\1/p' "$here/addresses" | head -n 1)
+lead=$(sed -n '{address}' "$here/addresses" | head -n 1)
 if [[ ${INSECURE:-{insecure}} == true ]]; then
   exec causewayctl "$@" --coordinator="$lead" --insecure
 fi
@@ -197,6 +199,7 @@ std::string Filled(const char* text, const std::vector<SiteAddress>& sites, size
   const std::string all = absl::StrJoin(
       sites, ",", [](std::string* out, const SiteAddress& one) { absl::StrAppend(out, one.address.Text()); });
   return absl::StrReplaceAll(text, {{"{site}", sites[index].site},
+                                    {"{address}", kAddressOfLine},
                                     {"{index}", absl::StrCat(index)},
                                     {"{count}", absl::StrCat(sites.size())},
                                     {"{insecure}", absl::GetFlag(FLAGS_insecure) ? "true" : "false"},

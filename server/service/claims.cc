@@ -1,14 +1,9 @@
 #include "server/service/claims.h"
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-
 #include <algorithm>
-#include <array>
 
 #include "absl/strings/str_cat.h"
-#include "core/check.h"
+#include "core/keyed_proof.h"
 #include "core/limits.h"
 
 namespace causeway::server {
@@ -18,10 +13,6 @@ constexpr size_t kProofBytes = 16;
 
 Shown ShownBy(const v1::Context& context) {
   return {.lineage = context.lineage(), .epoch = context.epoch(), .life = context.life()};
-}
-
-bool Equal(const std::string& a, const std::string& b) {
-  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
 }  // namespace
@@ -41,11 +32,7 @@ bool Claims::IsOfAnother(const v1::Context& context) const {
 }
 
 std::string Claims::Prove(const std::string& text) const {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> mac;
-  unsigned int size = 0;
-  CHECK(HMAC(EVP_sha256(), secret_.data(), static_cast<int>(secret_.size()),
-             reinterpret_cast<const unsigned char*>(text.data()), text.size(), mac.data(), &size) != nullptr);
-  return std::string(reinterpret_cast<const char*>(mac.data()), kProofBytes);
+  return core::KeyedProof(secret_, text).substr(0, kProofBytes);
 }
 
 std::string Claims::ProofOfEpoch(uint64_t epoch, uint64_t life) const {
@@ -95,12 +82,14 @@ std::optional<DoubtFound> Claims::Check(const v1::Join& join, const History& kno
   const auto proven = [&](const Claim& claim) {
     const int p = claim.fragment;
     switch (claim.kind) {
-      case Claim::Kind::kEpoch: return Equal(join.epoch_proof(), ProofOfEpoch(context.epoch(), context.life()));
+      case Claim::Kind::kEpoch:
+        return core::SameSecret(join.epoch_proof(), ProofOfEpoch(context.epoch(), context.life()));
       case Claim::Kind::kVersion:
-        return p < join.version_proofs_size() && Equal(join.version_proofs(p), ProofOfVersion(p, claim.version));
+        return p < join.version_proofs_size() &&
+               core::SameSecret(join.version_proofs(p), ProofOfVersion(p, claim.version));
       case Claim::Kind::kAdmission:
         return p < join.admission_proofs_size() &&
-               Equal(join.admission_proofs(p), ProofOfAdmission(context.site(), p, claim.version));
+               core::SameSecret(join.admission_proofs(p), ProofOfAdmission(context.site(), p, claim.version));
     }
     return false;
   };

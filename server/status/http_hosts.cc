@@ -1,25 +1,22 @@
 #include "server/status/http_hosts.h"
 
-#include <arpa/inet.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 
 #include "absl/strings/ascii.h"
+#include "core/address.h"
 
 namespace causeway::server {
 namespace {
 
-bool IsAddress(const std::string& text) {
-  in6_addr address;
-  return inet_pton(AF_INET, text.c_str(), &address) == 1 || inet_pton(AF_INET6, text.c_str(), &address) == 1;
-}
+constexpr char kHeader[] = "Host";
 
-// Without a port, and without the brackets of an IPv6 address.
-std::string NameOf(std::string_view host) {
-  const size_t end = host.starts_with('[') ? host.find(']') : host.rfind(':');
-  return std::string(host.starts_with('[') ? host.substr(1, end == host.npos ? end : end - 1) : host.substr(0, end));
+// Without its port; "" if it is no host.
+std::string NameOf(const std::string& host) {
+  auto address = core::ParseAddress(kHeader, host);
+  if (!address.ok()) address = core::ParseAddress(kHeader, host + ":80");
+  return address.ok() ? address->host : "";
 }
 
 }  // namespace
@@ -31,8 +28,8 @@ HttpHosts::HttpHosts(const std::vector<std::string>& names) : names_{"localhost"
 }
 
 bool HttpHosts::Allows(std::string_view host) const {
-  const std::string name = NameOf(host);
-  return IsAddress(name) || names_.contains(absl::AsciiStrToLower(name));
+  const std::string name = NameOf(std::string(host));
+  return core::IsNumericAddress(name) || names_.contains(absl::AsciiStrToLower(name));
 }
 
 }  // namespace causeway::server

@@ -149,7 +149,7 @@ std::string ConnectAll(Mesh& mesh, const GlooOptions& options, const std::vector
 }  // namespace
 
 absl::StatusOr<GlooMesh> ConnectMesh(const GlooOptions& options, const ExchangeContacts& exchange) {
-  ASSIGN_OR_RETURN(const std::vector<RankContact> here, exchange({options.host, kHere}));
+  RETURN_IF_ERROR(exchange({options.host, kHere}).status());
   std::string failure;
   for (int attempt = 1; attempt <= kAttempts; ++attempt) {
     std::shared_ptr<Mesh> mesh;

@@ -27,7 +27,7 @@ Hall::~Hall() {
     closes_ = true;
   }
   changed_.NotifyAll();
-  watcher_.join();
+  watcher_.Join();
 }
 
 grpc::Status Hall::Meet(grpc::ServerContext* context,

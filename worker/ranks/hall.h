@@ -12,13 +12,13 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "causeway/v1/ranks.grpc.pb.h"
 #include "core/clock.h"
 #include "core/mutex.h"
+#include "core/thread.h"
 #include "worker/ranks/rank_key.h"
 
 namespace causeway::worker {
@@ -66,7 +66,7 @@ class Hall final : public v1::Rendezvous::Service {
       ABSL_GUARDED_BY(mutex_);  // and how long they may stay
   bool closes_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<Meeting> meeting_ ABSL_GUARDED_BY(mutex_);
-  std::thread watcher_;  // uses everything above
+  core::Thread watcher_;  // uses everything above
 };
 
 }  // namespace causeway::worker

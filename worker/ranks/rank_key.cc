@@ -1,9 +1,5 @@
 #include "worker/ranks/rank_key.h"
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -15,7 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "core/address.h"
-#include "core/check.h"
+#include "core/keyed_proof.h"
 #include "core/random.h"
 
 namespace causeway::worker {
@@ -32,17 +28,11 @@ bool OthersReach(const RankPlace& place) {
 }  // namespace
 
 std::string RankKey::Prove(std::string_view role, std::string_view challenge) const {
-  const std::string text = std::string(role) + " " + std::string(challenge);
-  std::array<unsigned char, EVP_MAX_MD_SIZE> mac;
-  unsigned int size = 0;
-  CHECK(HMAC(EVP_sha256(), secret_.data(), static_cast<int>(secret_.size()),
-             reinterpret_cast<const unsigned char*>(text.data()), text.size(), mac.data(), &size) != nullptr);
-  return std::string(reinterpret_cast<const char*>(mac.data()), size);
+  return core::KeyedProof(secret_, absl::StrCat(std::string(role), " ", std::string(challenge)));
 }
 
 bool RankKey::IsProven(std::string_view role, std::string_view challenge, std::string_view proof) const {
-  const std::string expected = Prove(role, challenge);
-  return proof.size() == expected.size() && CRYPTO_memcmp(proof.data(), expected.data(), expected.size()) == 0;
+  return core::SameSecret(proof, Prove(role, challenge));
 }
 
 std::string NewNonce() {
