@@ -69,9 +69,23 @@ bool IsAtSurrogate(std::string_view text, size_t offset, size_t& begin) {
   return kind == 'd' && (half >= '8' && (half <= '9' || (half >= 'a' && half <= 'f')));
 }
 
-}  // namespace
+// The bracket that opens the first level too deep; the size of a text without one.
+size_t TooDeepAt(std::string_view text) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c == '"') in_string = !in_string;
+    if (in_string && c == '\\') ++at;
+    if (in_string) continue;
+    if ((c == '[' || c == '{') && ++depth > kDeepestJson) return at;
+    if (c == ']' || c == '}') --depth;
+  }
+  return text.size();
+}
 
-JsonFault FaultOfJson(std::string_view text) {
+// The fault of a text that the parser does not take.
+JsonFault FaultOfParser(std::string_view text) {
   try {
     const auto value = nlohmann::json::parse(text);
     return {.offset = 0, .got = value.type_name()};
@@ -97,11 +111,43 @@ JsonFault FaultOfJson(std::string_view text) {
   }
 }
 
-absl::Status JsonError(std::string_view text, const std::string& name) {
+}  // namespace
+
+JsonFault FaultOfJson(std::string_view text) {
+  const size_t too_deep = TooDeepAt(text);
+  if (too_deep == text.size()) return FaultOfParser(text);
+  const JsonFault before = FaultOfParser(text.substr(0, too_deep));
+  if (before.offset < too_deep) return before;
+  return {too_deep, absl::StrCat("more than ", kDeepestJson, " lists and objects in each other")};
+}
+
+template <typename Json>
+std::optional<Json> TryParseJson(std::string_view text) {
+  if (TooDeepAt(text) < text.size()) return std::nullopt;
+  Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (value.is_discarded()) return std::nullopt;
+  return value;
+}
+
+template <typename Json>
+absl::StatusOr<Json> ParseJson(std::string_view text, const std::string& name) {
+  if (std::optional<Json> value = TryParseJson<Json>(text)) return *std::move(value);
   const JsonFault fault = FaultOfJson(text);
   const TextPlace place = PlaceInText(text, fault.offset);
   return absl::InvalidArgumentError(
       absl::StrCat(name, ": expected JSON, line ", place.line, ", column ", place.column, ": got ", fault.got));
 }
+
+template <typename Json>
+std::string ShownJson(const Json& value) {
+  return Shown(value.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+template std::optional<nlohmann::json> TryParseJson(std::string_view);
+template std::optional<nlohmann::ordered_json> TryParseJson(std::string_view);
+template absl::StatusOr<nlohmann::json> ParseJson(std::string_view, const std::string&);
+template absl::StatusOr<nlohmann::ordered_json> ParseJson(std::string_view, const std::string&);
+template std::string ShownJson(const nlohmann::json&);
+template std::string ShownJson(const nlohmann::ordered_json&);
 
 }  // namespace causeway::core

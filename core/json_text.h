@@ -1,27 +1,39 @@
-// Says why a text that a person brings is no JSON.
+// The one reader of JSON that people, other programs and peers bring. It says why a text is none, with the place.
 //
 //   {"layers": 16,
 //    "layer_bytes": NaN}   ─►   costs.json: expected JSON, line 2, column 17: got NaN, which JSON does not have
 //
-// Pure.
+// Lists and objects may stand in each other kDeepestJson deep: beyond, what copies, writes or compares such a value
+// would need a stack as deep. `Json` is nlohmann::json or nlohmann::ordered_json. Pure.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace causeway::core {
+
+inline constexpr int kDeepestJson = 64;
 
 struct JsonFault {
   size_t offset = 0;  // byte of the text
   std::string got;    // for people
 };
 
-// The first fault of a text that no parser takes.
+// INVALID_ARGUMENT with the place of the first fault.
+template <typename Json>
+absl::StatusOr<Json> ParseJson(std::string_view text, const std::string& name);
+
+// The same without words: nothing for a text with a fault, which FaultOfJson then names.
+template <typename Json>
+std::optional<Json> TryParseJson(std::string_view text);
 JsonFault FaultOfJson(std::string_view text);
 
-// INVALID_ARGUMENT for such a text, with the place of the fault.
-absl::Status JsonError(std::string_view text, const std::string& name);
+// A value within a message: cut, in one line, and printable.
+template <typename Json>
+std::string ShownJson(const Json& value);
 
 }  // namespace causeway::core

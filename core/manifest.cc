@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "core/limits.h"
+#include "core/text.h"
 
 namespace causeway::core {
 namespace {
@@ -16,9 +17,9 @@ absl::Status CheckAliases(const Manifest& manifest, const std::map<std::string, 
     if (tensor.alias_of.empty()) continue;
     const auto tied = index.find(tensor.alias_of);
     if (tied == index.end() || !manifest[tied->second].alias_of.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("manifest: tensor ", tensor.name, ": expected the name of a tensor to be tied to, got ",
-                       tensor.alias_of, tied == index.end() ? ", which is not listed" : ", which is tied itself"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "manifest: tensor ", tensor.name, ": expected the name of a tensor to be tied to, got ",
+          Shown(tensor.alias_of), tied == index.end() ? ", which is not listed" : ", which is tied itself"));
     }
     const TensorSpec& other = manifest[tied->second];
     if (other.shape != tensor.shape) {
@@ -67,7 +68,7 @@ int64_t NumParameters(const Manifest& manifest) {
 
 std::string Describe(const TensorSpec& tensor) {
   std::string text =
-      absl::StrCat(tensor.name, " [", absl::StrJoin(tensor.shape, ","), "] ", TensorKindName(tensor.kind));
+      absl::StrCat(tensor.name, " [", Shown(absl::StrJoin(tensor.shape, ",")), "] ", TensorKindName(tensor.kind));
   if (tensor.layer != kNoLayer) absl::StrAppend(&text, " of layer ", tensor.layer);
   if (!tensor.alias_of.empty()) absl::StrAppend(&text, ", tied to ", tensor.alias_of);
   if (tensor.frozen) absl::StrAppend(&text, ", frozen");
@@ -85,6 +86,10 @@ absl::Status ValidateManifest(const Manifest& manifest) {
     if (tensor.name.empty() || tensor.name.size() > kMaxTensorNameBytes) {
       return absl::InvalidArgumentError(absl::StrCat("manifest: expected tensor names of 1 to ", kMaxTensorNameBytes,
                                                      " bytes, got one of ", tensor.name.size()));
+    }
+    if (InOneLine(tensor.name) != tensor.name) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("manifest: expected tensor names of printable UTF-8, got ", Quoted(tensor.name)));
     }
     if (!index.emplace(tensor.name, index.size()).second) {
       return absl::InvalidArgumentError(absl::StrCat("manifest: tensor ", tensor.name, " is listed twice"));

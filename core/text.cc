@@ -10,29 +10,7 @@
 namespace causeway::core {
 namespace {
 
-// Terminals obey these bytes, and U+0080 to U+009F, which are two bytes in UTF-8.
-bool IsControl(std::string_view text, size_t at) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  if (byte(at) < 0x20 || byte(at) == 0x7F) return true;
-  return byte(at) == 0xC2 && at + 1 < text.size() && byte(at + 1) >= 0x80 && byte(at + 1) < 0xA0;
-}
-
-std::string Escaped(std::string_view text, std::string_view stay) {
-  std::string result;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (!IsControl(text, i) || stay.find(c) != std::string_view::npos) {
-      result += c;
-    } else if (c == '\n' || c == '\r' || c == '\t') {
-      result.append(c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t");
-    } else {
-      const char code = static_cast<unsigned char>(c) == 0xC2 ? text[++i] : c;
-      absl::StrAppend(&result, "\\x", absl::Hex(static_cast<unsigned char>(code), absl::kZeroPad2));
-    }
-  }
-  return result;
-}
-
+constexpr size_t kShownBytes = 200;
 constexpr size_t kMostCharacterBytes = 4;
 
 bool Continues(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
@@ -75,6 +53,49 @@ size_t SkipAscii(std::string_view text, size_t at) {
   return at;
 }
 
+// The code of a whole character.
+uint32_t CodeOf(std::string_view character) {
+  const auto first = static_cast<unsigned char>(character[0]);
+  if (character.size() == 1) return first;
+  uint32_t code = first & (0x7F >> character.size());
+  for (const char c : character.substr(1)) code = code << 6 | (static_cast<unsigned char>(c) & 0x3F);
+  return code;
+}
+
+// Terminals obey the control characters of C0 and C1; the others hide what follows, or turn it around.
+bool IsControl(uint32_t code) {
+  return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x061C || code == 0x200E || code == 0x200F ||
+         (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+}
+
+void AppendEscape(uint32_t code, std::string& result) {
+  if (code == '\n' || code == '\r' || code == '\t') {
+    result.append(code == '\n' ? "\\n" : code == '\r' ? "\\r" : "\\t");
+  } else if (code < 0x100) {
+    absl::StrAppend(&result, "\\x", absl::Hex(code, absl::kZeroPad2));
+  } else {
+    absl::StrAppend(&result, "\\u", absl::Hex(code, absl::kZeroPad4));
+  }
+}
+
+std::string Escaped(std::string_view text, std::string_view stay) {
+  std::string result;
+  while (!text.empty()) {
+    const auto first = static_cast<unsigned char>(text[0]);
+    const Sequence sequence = SequenceOf(first);
+    const bool is_character = BeginsCharacter(text, sequence, /*whole=*/true);
+    const std::string_view character = text.substr(0, is_character ? sequence.bytes : 1);
+    text.remove_prefix(character.size());
+    const uint32_t code = is_character ? CodeOf(character) : first;
+    if (is_character && (!IsControl(code) || (code < 0x80 && stay.find(character[0]) != std::string_view::npos))) {
+      result.append(character);
+    } else {
+      AppendEscape(code, result);
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
 std::string Clipped(std::string_view text, size_t most_bytes) {
@@ -88,7 +109,11 @@ std::string Clipped(std::string_view text, size_t most_bytes) {
 
 std::string Printable(std::string_view text) { return Escaped(text, "\n\t"); }
 
-std::string Quoted(std::string_view text) { return absl::StrCat("'", Escaped(text, ""), "'"); }
+std::string InOneLine(std::string_view text) { return Escaped(text, ""); }
+
+std::string Shown(std::string_view text) { return InOneLine(Clipped(text, kShownBytes)); }
+
+std::string Quoted(std::string_view text) { return absl::StrCat("'", InOneLine(text), "'"); }
 
 std::string_view WithoutByteOrderMark(std::string_view text) {
   constexpr std::string_view kMark = "\xEF\xBB\xBF";

@@ -1,5 +1,6 @@
 // Text from a peer, a file or a command line: clipped or made printable before it is kept or shown, without its byte
-// order mark, checked to be UTF-8.
+// order mark, checked to be UTF-8. The one place where foreign text becomes printable; a peer's text does so where its
+// message is read (transport/read_message.h).
 #pragma once
 
 #include <cstddef>
@@ -12,12 +13,15 @@ namespace causeway::core {
 // character. `most_bytes` is at least 3.
 std::string Clipped(std::string_view text, size_t most_bytes);
 
-// `text` with its control characters written as \r, \x1b, …, since printed as they are they rewrite what a terminal
-// shows. Line breaks and tabs stay.
+// `text` with its control characters, those that turn the direction of writing, and bytes that are no UTF-8 written as
+// \r, \x1b, \u202e, …, since printed as they are they rewrite what a terminal shows. Line breaks and tabs stay.
 std::string Printable(std::string_view text);
 
-// The same of a name or a value between quotes, where a line break is written as \n and a tab as \t, too: 'eu\r'.
-std::string Quoted(std::string_view text);
+// The same, where a line break is written as \n and a tab as \t, too, so that a text stays within its line.
+std::string InOneLine(std::string_view text);
+std::string Quoted(std::string_view text);  // that between quotes: 'eu\r'
+std::string Shown(std::string_view text);   // that within a message, which stays short: cut at 200 bytes
+
 // Editors of Windows begin UTF-8 files with the bytes EF BB BF, which no reader of a format wants.
 std::string_view WithoutByteOrderMark(std::string_view text);
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/text.h"
 
 namespace causeway::ctl {
 namespace {
@@ -100,7 +101,7 @@ class Chart {
 
 std::string HtmlText(std::string_view text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : core::Printable(text)) {
     switch (c) {
       case '&': out += "&amp;"; break;
       case '<': out += "&lt;"; break;

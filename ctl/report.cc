@@ -8,6 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "core/check.h"
+#include "core/json_text.h"
 #include "ctl/figures_text.h"
 #include "ctl/history_text.h"
 #include "ctl/loss_chart.h"
@@ -274,7 +276,7 @@ void ReportEvents::Add(v1::HistoryEvent event, int shard) {
 }
 
 absl::StatusOr<std::string> ReportHtml(const ReportInput& input) try {
-  const json status = json::parse(input.status_json);
+  ASSIGN_OR_RETURN(const json status, core::ParseJson<json>(input.status_json, "not a status of this version"));
   return absl::StrCat(
       absl::StrFormat(kHead, HtmlText(Title(status))), Heading(status), Figures(status),
       Section("Loss, nats per token", LossCurves(status)), Section("A sample of the model", Sample(input.sample)),

@@ -5,6 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "core/check.h"
+#include "core/json_text.h"
 #include "ctl/figures_text.h"
 
 namespace causeway::ctl {
@@ -28,27 +30,27 @@ std::string EvalLines(const json& status) {
 }
 
 std::string SiteLine(const json& site) {
-  return absl::StrFormat("%-12s %-9s %6d %9d %9s %8s %6s %10s %10s %10s/s %10s/s  %s\n",
-                         site["name"].get<std::string>(), site["state"].get<std::string>(),
-                         site["ranks"]["ranks"].get<int64_t>(), site["step"].get<int64_t>(),
-                         NumberText(site["tokens_per_s"]), NumberText(site["loss"]), PercentText(site["utilization"]),
-                         BytesText(site["up_bytes"]), BytesText(site["down_bytes"]), BytesText(site["up_bytes_per_s"]),
-                         BytesText(site["down_bytes_per_s"]), site["reason"].get<std::string>());
+  return absl::StrFormat(
+      "%-12s %-9s %6d %9d %9s %8s %6s %10s %10s %10s/s %10s/s  %s\n", site.at("name").get<std::string>(),
+      site.at("state").get<std::string>(), site.at("ranks").at("ranks").get<int64_t>(), site.at("step").get<int64_t>(),
+      NumberText(site.at("tokens_per_s")), NumberText(site.at("loss")), PercentText(site.at("utilization")),
+      BytesText(site.at("up_bytes")), BytesText(site.at("down_bytes")), BytesText(site.at("up_bytes_per_s")),
+      BytesText(site.at("down_bytes_per_s")), site.at("reason").get<std::string>());
 }
 
 std::string FragmentLine(const json& fragment) {
-  std::string reason = fragment["reason"];
-  const auto contributors = fragment["contributors"].get<std::vector<std::string>>();
+  std::string reason = fragment.at("reason");
+  const auto contributors = fragment.at("contributors").get<std::vector<std::string>>();
   if (!contributors.empty()) reason = absl::StrCat("has ", absl::StrJoin(contributors, ", "), "; ", reason);
-  return absl::StrFormat("%-8d %12d %8d  %-16s %-8s %s\n", fragment["id"].get<int>(),
-                         fragment["parameters"].get<int64_t>(), fragment["version"].get<int64_t>(),
-                         fragment["digest"].get<std::string>(), fragment["state"].get<std::string>(), reason);
+  return absl::StrFormat("%-8d %12d %8d  %-16s %-8s %s\n", fragment.at("id").get<int>(),
+                         fragment.at("parameters").get<int64_t>(), fragment.at("version").get<int64_t>(),
+                         fragment.at("digest").get<std::string>(), fragment.at("state").get<std::string>(), reason);
 }
 
 }  // namespace
 
 absl::StatusOr<std::string> StatusText(const std::string& text) try {
-  const json status = json::parse(text);
+  ASSIGN_OR_RETURN(const json status, core::ParseJson<json>(text, "not a status of this version"));
   const std::string reason = status.at("reason");
   std::string out = absl::StrFormat(
       "run %s: %s%s, %s parameters, codec %s up, %s down, up for %s\n", status.at("run_id").get<std::string>(),

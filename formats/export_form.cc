@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/json_text.h"
 #include "formats/byte_tokenizer.h"
 #include "formats/file_kind.h"
 #include "formats/hf_config.h"
@@ -54,7 +55,7 @@ absl::Status ReadAssets(const std::string& folder, const core::LlamaConfig& llam
         absl::StrCat(config_path, ": ", difference, ": the tokenizer is of another model than the run's"));
   }
   ASSIGN_OR_RETURN(const std::string text, ReadFile(config_path, kMaxAssetBytes));
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  ASSIGN_OR_RETURN(const Json json, core::ParseJson<Json>(text, config_path));
   for (const char* id : kTokenIds) config[id] = json.value(id, Json());
   for (const char* name : kAssets) {
     const std::string path = absl::StrCat(folder, "/", name);

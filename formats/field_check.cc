@@ -4,9 +4,12 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "core/text.h"
 
 namespace causeway::formats {
 namespace {
+
+constexpr size_t kMostMistakeBytes = 1000;
 
 // Whether one of the paths is the other, or a part of it.
 bool Overlap(const std::string& a, const std::string& b) {
@@ -30,7 +33,7 @@ int Origin::LineOf(const std::string& path) const {
 std::string Origin::Locate(const std::string& path) const {
   std::string place = file;
   if (const int line = LineOf(path); line > 0) absl::StrAppend(&place, ":", line);
-  if (!path.empty()) absl::StrAppend(&place, ": ", path);
+  if (!path.empty()) absl::StrAppend(&place, ": ", core::Shown(path));
   return place;
 }
 
@@ -59,7 +62,8 @@ bool FieldCheck::HasMistakeAt(const std::string& path) const {
 
 void FieldCheck::Add(const std::string& path, std::string text) {
   if (std::ranges::any_of(mistakes_, [&](const Mistake& one) { return Overlap(one.path, path); })) return;
-  mistakes_.push_back({origin_.LineOf(path), path, absl::StrCat(origin_.Locate(path), ": ", text)});
+  mistakes_.push_back(
+      {origin_.LineOf(path), path, absl::StrCat(origin_.Locate(path), ": ", core::Clipped(text, kMostMistakeBytes))});
 }
 
 void FieldCheck::Expect(bool ok, const std::string& path, std::string_view expected, std::string_view got) {

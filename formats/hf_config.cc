@@ -30,7 +30,7 @@ class JsonKeys {
     if (IsAbsent(key)) return otherwise;
     const Json& value = json_.at(key);
     if (value.is_number_integer()) return value.get<int64_t>();
-    check_.Expect(false, key, "an integer", value.dump());
+    check_.Expect(false, key, "an integer", core::ShownJson(value));
     return otherwise;
   }
 
@@ -38,7 +38,7 @@ class JsonKeys {
     if (IsAbsent(key)) return otherwise;
     const Json& value = json_.at(key);
     if (value.is_number()) return value.get<double>();
-    check_.Expect(false, key, "a number", value.dump());
+    check_.Expect(false, key, "a number", core::ShownJson(value));
     return otherwise;
   }
 
@@ -46,16 +46,16 @@ class JsonKeys {
     if (IsAbsent(key)) return otherwise;
     const Json& value = json_.at(key);
     if (value.is_boolean()) return value.get<bool>();
-    check_.Expect(false, key, "true or false", value.dump());
+    check_.Expect(false, key, "true or false", core::ShownJson(value));
     return otherwise;
   }
 
   // Checks a key of which this trainer supports only one value.
   void Only(const char* key, const Json& accepted) {
-    if (!IsAbsent(key)) Expect(json_.at(key) == accepted, key, accepted.dump(), json_.at(key));
+    if (!IsAbsent(key)) Expect(json_.at(key) == accepted, key, core::ShownJson(accepted), json_.at(key));
   }
   void Expect(bool ok, const char* key, const std::string& expected, const Json& got) {
-    check_.Expect(ok, key, expected, absl::StrCat(got.dump(), "; for that ", kUsePython));
+    check_.Expect(ok, key, expected, absl::StrCat(core::ShownJson(got), "; for that ", kUsePython));
   }
 
   bool IsAbsent(const char* key) const { return !json_.contains(key) || json_.at(key).is_null(); }
@@ -72,7 +72,9 @@ void ReadRope(const Json& json, const char* section, core::LlamaConfig& llama, F
   if (keys.IsAbsent(section)) return;
   const Json& rope = json.at(section);
   const auto is_type = [&](const char* name) {
-    return rope.is_object() && rope.value("rope_type", rope.value("type", Json())) == name;
+    if (!rope.is_object()) return false;
+    const auto type = rope.contains("rope_type") ? rope.find("rope_type") : rope.find("type");
+    return type != rope.end() && *type == name;
   };
   keys.Expect(is_type("default") || is_type(kLlama3), section, "none, or of rope_type llama3", rope);
   if (!check.status().ok()) return;
@@ -138,8 +140,7 @@ std::string HfConfigDifference(const core::LlamaConfig& expected, const core::Ll
 
 absl::StatusOr<core::LlamaConfig> ReadHfConfig(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxConfigBytes));
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return core::JsonError(text, path);
+  ASSIGN_OR_RETURN(const Json json, core::ParseJson<Json>(text, path));
   if (!json.is_object()) return absl::InvalidArgumentError(absl::StrCat(path, ": expected a JSON object"));
 
   const Origin origin{.file = path};

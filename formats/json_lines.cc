@@ -22,8 +22,6 @@ using Json = nlohmann::json;
 
 constexpr size_t kEscapeBytes = 6;  // \ud83d
 
-Json Parse(std::string_view line) { return Json::parse(line, nullptr, /*allow_exceptions=*/false); }
-
 // A line that JSON has no words for, as JSON of the same length: all columns stay.
 struct Mended {
   std::string line;
@@ -89,8 +87,8 @@ std::optional<size_t> HalfInText(const Mended& mended, const std::string& text) 
   const auto differs = [&](std::span<const size_t> halves) {
     std::string other = mended.line;
     for (const size_t at : halves) other.replace(at, kEscapeBytes, "\\ufffe");
-    const Json value = Parse(other);
-    return !value.is_object() || value.value("text", text) != text;
+    const std::optional<Json> value = core::TryParseJson<Json>(other);
+    return !value || !value->is_object() || value->value("text", text) != text;
   };
   if (mended.halves.empty() || !differs(mended.halves)) return std::nullopt;
   for (const size_t& at : mended.halves) {
@@ -110,28 +108,28 @@ bool HasText(const Json& value) { return value.is_object() && value.contains("te
 
 // The text of a line; an error says what was expected and got, after the file's name.
 absl::StatusOr<std::string> TextOf(std::string_view line, int64_t number) {
-  Json value = Parse(line);
+  std::optional<Json> value = core::TryParseJson<Json>(line);
   const auto no_json = [&](size_t offset, const std::string& got) {
     return absl::InvalidArgumentError(absl::StrCat(": expected JSON, line ", number, ", column ",
                                                    core::PlaceInText(line, offset).column, ": got ", got));
   };
-  if (value.is_discarded()) {
+  if (!value) {
     const Mended mended = Mend(line);
-    value = Parse(mended.line);
-    if (value.is_discarded()) {
+    value = core::TryParseJson<Json>(mended.line);
+    if (!value) {
       const core::JsonFault fault = core::FaultOfJson(mended.line);
       return no_json(fault.offset, fault.offset >= mended.line.size() ? "the end of the line" : fault.got);
     }
-    if (HasText(value)) {
-      if (const std::optional<size_t> half = HalfInText(mended, value["text"].get_ref<const std::string&>())) {
+    if (HasText(*value)) {
+      if (const std::optional<size_t> half = HalfInText(mended, (*value)["text"].get_ref<const std::string&>())) {
         return no_json(*half, absl::StrCat(std::string(line.substr(*half, kEscapeBytes)),
                                            " in \"text\", half of a character (a lone surrogate)"));
       }
     }
   }
-  if (HasText(value)) return value["text"].get<std::string>();
+  if (HasText(*value)) return std::move((*value)["text"].get_ref<std::string&>());
   return absl::InvalidArgumentError(
-      absl::StrCat(":", number, ": expected an object with \"text\", a string, got ", Describe(value)));
+      absl::StrCat(":", number, ": expected an object with \"text\", a string, got ", Describe(*value)));
 }
 
 }  // namespace

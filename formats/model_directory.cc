@@ -1,5 +1,6 @@
 #include "formats/model_directory.h"
 
+#include <climits>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 #include "core/check.h"
 #include "core/json_text.h"
 #include "core/limits.h"
+#include "core/text.h"
 #include "formats/safetensors.h"
 #include "formats/sha256_sums.h"
 #include "formats/text_file.h"
@@ -32,23 +34,25 @@ absl::StatusOr<std::set<std::string>> ShardsOf(const std::string& dir) {
     return absl::NotFoundError(absl::StrCat(dir, ": expected model.safetensors or model.safetensors.index.json"));
   }
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile(index, kMaxIndexBytes));
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return core::JsonError(text, index);
+  ASSIGN_OR_RETURN(const nlohmann::json json, core::ParseJson<nlohmann::json>(text, index));
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(index, ": expected a JSON object with weight_map"));
   }
   std::set<std::string> shards;
   for (const auto& [tensor, file] : json["weight_map"].items()) {
-    if (!file.is_string() || absl::StrContains(file.get<std::string>(), "/")) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(index, ": weight_map: ", tensor, ": expected a file name, got ", file.dump()));
+    const std::string name = file.is_string() ? file.get<std::string>() : "";
+    if (name.empty() || name.size() > NAME_MAX || absl::StrContains(name, "/") || core::InOneLine(name) != name) {
+      return absl::InvalidArgumentError(absl::StrCat(index, ": weight_map: ", core::Shown(tensor),
+                                                     ": expected a file name, got ", core::ShownJson(file)));
     }
-    shards.insert(absl::StrCat(dir, "/", file.get<std::string>()));
+    shards.insert(absl::StrCat(dir, "/", name));
   }
   return shards;
 }
 
-std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ","), "]"); }
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", core::Shown(absl::StrJoin(shape, ",")), "]");
+}
 
 // Tied models have one matrix under one of these names, and some files the same one under both.
 constexpr char kEmbedding[] = "model.embed_tokens.weight", kHead[] = "lm_head.weight";
@@ -109,7 +113,7 @@ absl::Status ReadModelDirectory(const std::string& dir, const core::Manifest& ma
       const auto wanted = missing.find(entry.name);
       if (wanted == missing.end()) {
         return absl::InvalidArgumentError(
-            absl::StrCat(path, ": tensor ", entry.name, ": expected a tensor of the run's model, once"));
+            absl::StrCat(path, ": tensor ", core::Shown(entry.name), ": expected a tensor of the run's model, once"));
       }
       const core::TensorSpec& spec = manifest[wanted->second];
       if (entry.shape != spec.shape) {

@@ -10,6 +10,8 @@
 #include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "core/dtype.h"
+#include "core/json_text.h"
+#include "core/text.h"
 #include "formats/atomic_file.h"
 #include "formats/file_kind.h"
 
@@ -109,20 +111,22 @@ absl::StatusOr<SafetensorsFile::Entry> ParseEntry(const std::string& name, const
   }
   SafetensorsFile::Entry entry{.name = name, .dtype = json["dtype"].get<std::string>()};
   const int64_t value_bytes = ValueBytes(entry.dtype);
-  if (value_bytes == 0) return absl::InvalidArgumentError(absl::StrCat("expected a known dtype, got ", entry.dtype));
+  if (value_bytes == 0)
+    return absl::InvalidArgumentError(absl::StrCat("expected a known dtype, got ", core::ShownJson(json["dtype"])));
   std::optional<std::vector<int64_t>> shape = NaturalNumbers(json["shape"]);
   if (!shape) return absl::InvalidArgumentError("expected a shape of whole numbers");
   const std::optional<std::vector<int64_t>> offsets = NaturalNumbers(json["data_offsets"]);
   if (!offsets || offsets->size() != 2 || (*offsets)[0] > (*offsets)[1] || (*offsets)[1] > data_bytes) {
     return absl::InvalidArgumentError(absl::StrCat("expected data_offsets [begin, end] within the file's ", data_bytes,
-                                                   " bytes of values, got ", json["data_offsets"].dump()));
+                                                   " bytes of values, got ", core::ShownJson(json["data_offsets"])));
   }
   entry.shape = *std::move(shape);
   entry.offset = (*offsets)[0];
   entry.bytes = (*offsets)[1] - entry.offset;
   if (TensorBytes(entry.shape, value_bytes) != entry.bytes) {
     return absl::InvalidArgumentError(absl::StrCat("expected data_offsets as long as ", entry.dtype, " [",
-                                                   absl::StrJoin(entry.shape, ","), "], got ", entry.bytes, " bytes"));
+                                                   core::Shown(absl::StrJoin(entry.shape, ",")), "], got ", entry.bytes,
+                                                   " bytes"));
   }
   return entry;
 }
@@ -177,19 +181,19 @@ absl::Status SafetensorsFile::ReadHeader() {
 }
 
 absl::Status SafetensorsFile::ParseHeader(const std::string& header, int64_t data_begin, int64_t data_bytes) {
-  const Json json = Json::parse(header, nullptr, /*allow_exceptions=*/false);
+  ASSIGN_OR_RETURN(const Json json, core::ParseJson<Json>(header, absl::StrCat(path_, ": header")));
   if (!json.is_object()) return Wrong("expected a header that is a JSON object");
   for (const auto& [name, value] : json.items()) {
     if (name == kMetadataKey) {
       if (!value.is_object()) return Wrong("__metadata__: expected an object of texts");
       for (const auto& [key, text] : value.items()) {
-        if (!text.is_string()) return Wrong(absl::StrCat("__metadata__: ", key, ": expected a text"));
+        if (!text.is_string()) return Wrong(absl::StrCat("__metadata__: ", core::Shown(key), ": expected a text"));
         metadata_[key] = text.get<std::string>();
       }
       continue;
     }
     absl::StatusOr<Entry> entry = ParseEntry(name, value, data_bytes);
-    if (!entry.ok()) return Wrong(absl::StrCat("tensor ", name, ": ", entry.status().message()));
+    if (!entry.ok()) return Wrong(absl::StrCat("tensor ", core::Shown(name), ": ", entry.status().message()));
     tensors_.push_back(*std::move(entry));
   }
   std::sort(tensors_.begin(), tensors_.end(),
@@ -197,7 +201,8 @@ absl::Status SafetensorsFile::ParseHeader(const std::string& header, int64_t dat
   int64_t end = 0;  // the format allows neither overlaps nor gaps
   for (Entry& entry : tensors_) {
     if (entry.offset != end) {
-      return Wrong(absl::StrCat("tensor ", entry.name, ": expected its values at ", end, ", got ", entry.offset));
+      return Wrong(
+          absl::StrCat("tensor ", core::Shown(entry.name), ": expected its values at ", end, ", got ", entry.offset));
     }
     end += entry.bytes;
     entry.offset += data_begin;
@@ -216,7 +221,7 @@ absl::Status SafetensorsFile::Read(const std::string& name, std::span<float> out
   const Entry* entry = Find(name);
   if (entry == nullptr) return Wrong(absl::StrCat("tensor ", name, " is missing"));
   if (entry->dtype != "F32" && entry->dtype != "F16" && entry->dtype != "BF16") {
-    return Wrong(absl::StrCat("tensor ", name, ": expected F32, F16 or BF16, got ", entry->dtype));
+    return Wrong(absl::StrCat("tensor ", core::Shown(name), ": expected F32, F16 or BF16, got ", entry->dtype));
   }
   const int64_t values = entry->bytes / ValueBytes(entry->dtype);
   if (values != static_cast<int64_t>(out.size())) {

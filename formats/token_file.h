@@ -9,7 +9,8 @@
 //
 // Everything else in a folder is skipped, and named by skipped() (token_folder.h). Immutable, thread-safe, move-only.
 // Mapped files stay on disk, and all sites on one machine share their pages; JSON lines are decoded into memory.
-// Truncating a file while it is open ends the process (SIGBUS): replace token files, do not rewrite them.
+// A file that is truncated or written anew while it is open ends the program (mapped_file.h): replace token files, do
+// not rewrite them.
 #pragma once
 
 #include <cstdint>

@@ -188,6 +188,7 @@ absl::Status TokenShard::OpenText(const std::string& path, const TokenFormat& fo
 
 absl::StatusOr<TokenShard> TokenShard::Open(const std::string& path, const TokenFormat& format) {
   TokenShard shard;
+  shard.vocab_size_ = static_cast<uint32_t>(format.vocab_size);
   ASSIGN_OR_RETURN(shard.file_, MappedFile::Map(path));
   shard.tokens_ = shard.file_.bytes();
   if (IsNumpyArray(shard.tokens_)) {

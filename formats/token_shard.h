@@ -40,6 +40,7 @@ class TokenShard {
     if (width_ == 1) return std::to_integer<uint32_t>(tokens_[index]);
     uint32_t token = 0;
     std::memcpy(&token, tokens_.data() + index * width_, width_ == 2 ? 2 : 4);
+    if (token >= vocab_size_) file_.EndAsChanged();  // opening has read all of them
     return token;
   }
 
@@ -57,6 +58,7 @@ class TokenShard {
   std::span<const std::byte> tokens_;
   int64_t width_ = 1;  // bytes: 1, 2, 4, or 8 of a NumPy array
   bool is_signed_ = false;
+  uint32_t vocab_size_ = 0;
 };
 
 }  // namespace causeway::formats

@@ -1,12 +1,14 @@
 #include "formats/yaml_message.h"
 
 #include <google/protobuf/descriptor.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -232,15 +234,38 @@ class YamlReader {
   const KeyAdvice& advice_;
 };
 
+// Passes over a document.
+class NoEvents : public YAML::EventHandler {
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+// 0, 1, or 2 for more; not by YAML::LoadAll, which never ends on a text that begins with a comma.
+int CountDocuments(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  NoEvents events;
+  int documents = 0;
+  while (documents < 2 && parser.HandleNextDocument(events)) ++documents;
+  return documents;
+}
+
 }  // namespace
 
 void ReadYamlMessage(std::string_view text, Origin& origin, Message& message, FieldCheck& check,
                      const KeyAdvice& advice) {
   origin.lines[""] = 1;
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
-    check.Expect(documents.size() <= 1, "", "one YAML document", absl::StrCat(documents.size()));
-    if (documents.size() == 1) YamlReader(origin, check, advice).ReadSection(documents[0], "", message);
+    const int documents = CountDocuments(std::string(text));
+    check.Expect(documents <= 1, "", "one YAML document", "several");
+    if (documents == 1) YamlReader(origin, check, advice).ReadSection(YAML::Load(std::string(text)), "", message);
   } catch (const YAML::Exception& error) {  // yaml-cpp has no other way to say it
     const int line = std::max(0, error.mark.line);
     origin.lines[""] = line + 1;

@@ -8,12 +8,15 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/json_text.h"
 #include "offload/adamw.h"
 #include "offload/host_array.h"
 #include "offload/on_all_threads.h"
@@ -122,8 +125,12 @@ std::string KeyOf(int64_t values, const core::ThreadTeam& team, const Device* de
 // {"format": 1, "machines": {KEY: {…}}}; an empty one where there is none, or none that we understand.
 Json ReadFile(const std::string& path) {
   std::ifstream file(path);
-  Json json = Json::parse(file, nullptr, false);
-  if (json.is_object() && json.value("format", 0) == kFormat && json["machines"].is_object()) return json;
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  std::optional<Json> json = core::TryParseJson<Json>(text);
+  if (json && json->is_object() && json->contains("format") && (*json)["format"] == kFormat &&
+      (*json)["machines"].is_object()) {
+    return *std::move(json);
+  }
   return {{"format", kFormat}, {"machines", Json::object()}};
 }
 

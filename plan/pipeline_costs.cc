@@ -12,7 +12,10 @@
 namespace causeway::plan {
 namespace {
 
-constexpr double kMost = 1e15;
+constexpr double kMost = 1e15;             // bytes, parameters
+constexpr double kMostMicroseconds = 1e9;  // of a part
+// All parts together; times the most micro-batches (pipeline_file.cc) that is within 64 bits.
+constexpr int64_t kMostNanoseconds = 10'000'000'000'000;
 constexpr double kMostCount = 1e6;
 constexpr double kMostLayers = 2000;  // as in run.yaml
 
@@ -24,12 +27,14 @@ int LayersOf(const StageLayers& stage) { return stage.last - stage.first + 1; }
 // Reads numbers of one file, and keeps the first complaint.
 class CostsReader {
  public:
-  CostsReader(const std::string& text, const std::string& name)
-      : json_(nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false)), name_(name) {
-    if (json_.is_discarded()) {
-      status_ = core::JsonError(text, name);
-    } else if (!json_.is_object()) {
-      status_ = absl::InvalidArgumentError(absl::StrCat(name, ": expected a JSON object, got ", json_.type_name()));
+  CostsReader(const std::string& text, const std::string& name) : name_(name) {
+    absl::StatusOr<nlohmann::json> json = core::ParseJson<nlohmann::json>(text, name);
+    if (!json.ok()) {
+      status_ = json.status();
+    } else if (!json->is_object()) {
+      status_ = absl::InvalidArgumentError(absl::StrCat(name, ": expected a JSON object, got ", json->type_name()));
+    } else {
+      json_ = *std::move(json);
     }
   }
 
@@ -41,9 +46,11 @@ class CostsReader {
   }
 
   StageTimes Part(const std::string& part) {
-    const nlohmann::json object = json_.is_object() && json_.contains(part) ? json_[part] : nlohmann::json();
+    static const nlohmann::json kNone;
+    const auto found = json_.find(part);
+    const nlohmann::json& object = found == json_.end() ? kNone : *found;
     const auto ns = [&](const char* key, std::optional<double> otherwise) {
-      return std::llround(1e3 * NumberOf(object, key, part + ".", 0, kMost, otherwise));
+      return std::llround(1e3 * NumberOf(object, key, part + ".", 0, kMostMicroseconds, otherwise));
     };
     return {.forward = ns("forward_us", {}),
             .input = ns("input_us", {}),
@@ -54,18 +61,21 @@ class CostsReader {
  private:
   double NumberOf(const nlohmann::json& object, const std::string& key, const std::string& path, double least,
                   double most, std::optional<double> otherwise) {
-    const bool there = object.is_object() && object.contains(key);
+    const auto value = object.find(key);
+    const bool there = value != object.end();
     if (!there && otherwise) return *otherwise;
-    const nlohmann::json value = there ? object[key] : nlohmann::json();
-    if (value.is_number() && value.get<double>() >= least && value.get<double>() <= most) return value.get<double>();
+    if (there && value->is_number() && value->get<double>() >= least && value->get<double>() <= most) {
+      return value->get<double>();
+    }
     if (status_.ok()) {
-      status_ = absl::InvalidArgumentError(absl::StrCat(name_, ": ", path, key, ": expected a number from ", least,
-                                                        " to ", most, ", got ", there ? value.dump() : "none"));
+      status_ =
+          absl::InvalidArgumentError(absl::StrCat(name_, ": ", path, key, ": expected a number from ", least, " to ",
+                                                  most, ", got ", there ? core::ShownJson(*value) : "none"));
     }
     return least;
   }
 
-  const nlohmann::json json_;
+  nlohmann::json json_ = nlohmann::json::object();
   const std::string name_;
   absl::Status status_;
 };
@@ -89,6 +99,12 @@ absl::StatusOr<PipelineCosts> ReadPipelineCosts(const std::string& text, const s
                       .parameter_bytes = reader.Number("parameter_bytes", 0, kMost, 16),
                       .gradient_bytes = reader.Number("gradient_bytes", 0, kMost, 4)};
   RETURN_IF_ERROR(reader.status());
+  const int64_t all =
+      TotalOf(TimesOfStage(costs, {.first = 0, .last = costs.layers - 1, .embedding = true, .head = true}));
+  if (all > kMostNanoseconds) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": expected a micro-batch through all layers within ",
+                                                   kMostNanoseconds / 1'000'000'000, " s, got ", all / 1'000'000'000));
+  }
   return costs;
 }
 

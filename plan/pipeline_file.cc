@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/check.h"
+#include "core/text.h"
 
 namespace causeway::plan {
 namespace {
@@ -61,7 +62,7 @@ class Parser {
   absl::Status Error(const Word& at, const std::string& expected) const {
     return absl::InvalidArgumentError(absl::StrCat(name_, ":", at.line, ":", at.column, ": expected ", expected,
                                                    ", got ",
-                                                   at.text.empty() ? "the end of the line" : std::string(at.text)));
+                                                   at.text.empty() ? "the end of the line" : core::Shown(at.text)));
   }
   // The word at `i`, or the end of the line.
   static Word At(const std::vector<Word>& line, size_t i) {

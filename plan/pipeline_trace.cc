@@ -36,7 +36,7 @@ absl::Status CheckStep(const Step& step, int64_t number, const std::string& name
         ++at;
         if (got == expected) continue;
         return absl::InvalidArgumentError(absl::StrCat(name, ": step ", number, ", device ", d, ": expected ", expected,
-                                                       " of the schedule, got ", got));
+                                                       " of the schedule, got ", core::Shown(got)));
       }
     }
   }
@@ -49,15 +49,15 @@ absl::StatusOr<PlayedPipeline> ReadPipelineTrace(const std::string& text, const 
                                                  const PipelineSchedule& schedule) {
   std::map<int64_t, Step> steps;
   RETURN_IF_ERROR(ForEachTraceEvent(text, name, [&](const nlohmann::json& event, const BadEvent& bad) -> absl::Status {
-    const auto number = [&](const char* key) { return event.contains(key) && event[key].is_number(); };
-    if (!number("ts") || !number("dur") || !number("pid") || !number("tid") || !event.contains("name") ||
+    if (!HasNumber(event, "ts", kMostMicroseconds) || !HasNumber(event, "dur", kMostMicroseconds) ||
+        !HasNumber(event, "pid", kMostAmount) || !HasNumber(event, "tid", kMostAmount) || !event.contains("name") ||
         !event["name"].is_string() || !event.contains("args") || !event["args"].contains("step") ||
         !event["args"]["step"].is_number_integer()) {
       return bad("an event with name, ts, dur, pid, tid and args.step, as causeway-worker --trace writes them");
     }
     if (event["pid"].get<double>() != 0) return absl::OkStatus();
-    const auto device = event["tid"].get<int64_t>();
-    if (device < 0 || device >= schedule.devices) {
+    const auto device = event["tid"].get<double>();
+    if (device >= schedule.devices) {
       return bad(absl::StrCat("one of ", schedule.devices, " devices in tid").c_str());
     }
     Step& step = steps[event["args"]["step"].get<int64_t>()];
@@ -72,8 +72,10 @@ absl::StatusOr<PlayedPipeline> ReadPipelineTrace(const std::string& text, const 
   std::vector<double> makespans;
   for (auto& [number, step] : steps) {
     RETURN_IF_ERROR(CheckStep(step, number, name, schedule));
-    double first = step[0][0].begin_us, last = 0;
-    for (const std::vector<Event>& events : step) first = std::min(first, events.front().begin_us);
+    double first = kMostMicroseconds, last = 0;
+    for (const std::vector<Event>& events : step) {  // of an idle device: none
+      if (!events.empty()) first = std::min(first, events.front().begin_us);
+    }
     for (std::vector<Event>& events : step) {
       for (Event& event : events) {
         event.begin_us -= first;

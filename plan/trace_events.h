@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -25,6 +26,15 @@ namespace causeway::plan {
 // INVALID_ARGUMENT: "NAME:LINE: expected …, got …".
 using BadEvent = std::function<absl::Status(const char* expected)>;
 
+// Beyond these a trace is none of a program's, and sums of its numbers would overflow.
+inline constexpr double kMostMicroseconds = 1e12, kMostAmount = 1e24;
+
+// Whether the event has a number of that name from 0 to `most`.
+inline bool HasNumber(const nlohmann::json& event, const char* key, double most) {
+  const auto found = event.find(key);
+  return found != event.end() && found->is_number() && found->get<double>() >= 0 && found->get<double>() <= most;
+}
+
 // Calls `take(event, bad)` for each line that has one, until it fails; a line of another JSON value gives a null.
 inline absl::Status ForEachTraceEvent(
     const std::string& text, const std::string& name,
@@ -34,16 +44,18 @@ inline absl::Status ForEachTraceEvent(
     ++line_number;
     line = absl::StripSuffix(absl::StripAsciiWhitespace(line), ",");
     if (line.empty() || line == "[" || line == "]") continue;
-    const nlohmann::json event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (event.is_discarded()) {
-      const core::JsonFault fault = core::FaultOfJson(std::string_view(line.data(), line.size()));
-      const size_t column = core::PlaceInText({line.data(), line.size()}, fault.offset).column;
+    const std::string_view words(line.data(), line.size());
+    std::optional<nlohmann::json> event = core::TryParseJson<nlohmann::json>(words);
+    if (!event) {
+      const core::JsonFault fault = core::FaultOfJson(words);
+      const size_t column = core::PlaceInText(words, fault.offset).column;
       return absl::InvalidArgumentError(
           absl::StrCat(name, ": expected JSON, line ", line_number, ", column ", column, ": got ", fault.got));
     }
-    RETURN_IF_ERROR(take(event.is_object() ? event : nlohmann::json(), [&](const char* expected) {
+    if (!event->is_object()) event.emplace();
+    RETURN_IF_ERROR(take(*event, [&](const char* expected) {
       return absl::InvalidArgumentError(
-          absl::StrCat(name, ":", line_number, ": expected ", expected, ", got ", line.substr(0, 80)));
+          absl::StrCat(name, ":", line_number, ": expected ", expected, ", got ", core::ShownJson(*event)));
     }));
   }
   return absl::OkStatus();

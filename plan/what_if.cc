@@ -13,6 +13,7 @@ namespace causeway::plan {
 namespace {
 
 constexpr char kFixed[] = "fixed", kProcessor[] = "cpu";
+constexpr double kMostLanes = 1e6;
 constexpr double kFastShare = 0.1;  // of a link's operations are as fast as it is, or faster
 
 double FactorOf(const Factors& factors, const std::string& resource) {
@@ -153,14 +154,16 @@ absl::StatusOr<Work> ReadWork(const std::string& text, const std::string& name) 
     }
     if (event["name"] == "resources") {
       for (const auto& [resource, speed] : event["args"].items()) {
-        if (!speed.is_number() || !(speed.get<double>() > 0)) return bad("speeds above 0 of resources");
+        if (!HasNumber(event["args"], resource.c_str(), kMostAmount) || speed.get<double>() <= 0) {
+          return bad("speeds above 0 of resources");
+        }
         work.speeds[resource] = speed.get<double>();
       }
       return absl::OkStatus();
     }
-    const auto number = [&](const char* key) { return event.contains(key) && event[key].is_number(); };
     const nlohmann::json& args = event["args"];
-    if (!number("ts") || !number("dur") || !number("tid") || !args.contains("step") ||
+    if (!HasNumber(event, "ts", kMostMicroseconds) || !HasNumber(event, "dur", kMostMicroseconds) ||
+        !HasNumber(event, "tid", kMostLanes) || !event["name"].is_string() || !args.contains("step") ||
         !args["step"].is_number_integer() || !args.contains("uses") || !args["uses"].is_object()) {
       return bad("an event with ts, dur, tid, args.step and args.uses");
     }
@@ -169,7 +172,7 @@ absl::StatusOr<Work> ReadWork(const std::string& text, const std::string& name) 
                             .seconds = 1e-6 * event["dur"].get<double>(),
                             .uses = {}};
     for (const auto& [resource, amount] : args["uses"].items()) {
-      if (!amount.is_number() || !(amount.get<double>() >= 0)) return bad("amounts of 0 or more in args.uses");
+      if (!HasNumber(args["uses"], resource.c_str(), kMostAmount)) return bad("amounts of 0 or more in args.uses");
       operation.uses[resource] = amount.get<double>();
     }
     steps[args["step"].get<int64_t>()].emplace_back(1e-6 * event["ts"].get<double>(), std::move(operation));

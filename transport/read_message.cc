@@ -10,9 +10,11 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/check.h"
+#include "core/text.h"
 #include "transport/field_limits.h"
 
 namespace causeway::transport {
@@ -218,6 +220,35 @@ class Walk {
 };
 
 }  // namespace
+
+void MakePrintable(google::protobuf::Message& message) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    const int items = field->is_repeated() ? reflection.FieldSize(message, field) : 1;
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      for (int i = 0; i < items; ++i) {
+        MakePrintable(field->is_repeated() ? *reflection.MutableRepeatedMessage(&message, field, i)
+                                           : *reflection.MutableMessage(&message, field));
+      }
+    }
+    if (field->type() != FieldDescriptor::TYPE_STRING) continue;
+    for (int i = 0; i < items; ++i) {
+      std::string scratch;
+      const std::string& text = field->is_repeated()
+                                    ? reflection.GetRepeatedStringReference(message, field, i, &scratch)
+                                    : reflection.GetStringReference(message, field, &scratch);
+      std::string printable = core::InOneLine(text);
+      if (printable == text) continue;
+      if (field->is_repeated()) {
+        reflection.SetRepeatedString(&message, field, i, std::move(printable));
+      } else {
+        reflection.SetString(&message, field, std::move(printable));
+      }
+    }
+  }
+}
 
 absl::Status CheckFields(const Descriptor& message, google::protobuf::io::ZeroCopyInputStream* bytes) {
   static const Plans* const plans = new Plans();  // streams may outlive main

@@ -1,13 +1,14 @@
 // Reads a peer's message from its bytes. They are checked field by field before protobuf parses them: 8 MiB can become
 // a gigabyte of empty strings.
 //
-//   bytes ──► CheckFields, by field_limits.h ──► protobuf ──► message
+//   bytes ──► CheckFields, by field_limits.h ──► protobuf ──► MakePrintable ──► message
 //
 // Thread-safe.
 #pragma once
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/zero_copy_stream.h>
+#include <google/protobuf/message.h>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -20,6 +21,10 @@ namespace causeway::transport {
 // "progress.eval_versions: expected at most 1024, got more". A field that is not repeated may come only once, and only
 // one field of a oneof. Unknown fields are skipped. CHECKs that `message` is in the table.
 absl::Status CheckFields(const google::protobuf::Descriptor& message, google::protobuf::io::ZeroCopyInputStream* bytes);
+
+// Each text of a message becomes printable and stays in one line (core/text.h), so that what keeps or shows it need not
+// know that it came from a peer. Fields of type bytes are none.
+void MakePrintable(google::protobuf::Message& message);
 
 // INVALID_ARGUMENT if a limit is exceeded, or the bytes are no such message; RESOURCE_EXHAUSTED if they are more than
 // `most_bytes`. Consumes the bytes.
@@ -35,7 +40,10 @@ absl::Status ReadMessage(grpc::ByteBuffer& bytes, Message* message,
     const absl::Status within = reader.status().ok() ? CheckFields(*Message::descriptor(), &reader) : absl::OkStatus();
     if (!within.ok()) return within;
   }
-  if (FromBytes(bytes, message)) return absl::OkStatus();
+  if (FromBytes(bytes, message)) {
+    MakePrintable(*message);
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("expected a message ", Message::descriptor()->name(), ", got bytes that are none"));
 }

@@ -2,10 +2,20 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 namespace causeway::core {
 namespace {
 
-std::string ErrorOf(std::string_view text) { return std::string(JsonError(text, "costs.json").message()); }
+std::string ErrorOf(std::string_view text) {
+  return std::string(ParseJson<nlohmann::json>(text, "costs.json").status().message());
+}
+
+std::string Repeated(const std::string& text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
 
 TEST(JsonText, FaultIsNamedByLineColumnAndCause) {
   const std::string begin = "costs.json: expected JSON, line 2, column ";
@@ -30,6 +40,21 @@ TEST(JsonText, ATextThatEndsTooEarlyAndAnEmptyOneAreNamedSo) {
   EXPECT_EQ(ErrorOf("{\"a\": 1"), "costs.json: expected JSON, line 1, column 8: got the end of the text");
   EXPECT_EQ(ErrorOf(" \n"), "costs.json: expected JSON, line 2, column 1: got an empty text");
   EXPECT_EQ(ErrorOf(""), "costs.json: expected JSON, line 1, column 1: got an empty text");
+}
+
+TEST(JsonText, ATextThatIsTooDeepIsRefusedWhereItIs) {
+  const std::string deepest = Repeated("[", kDeepestJson) + Repeated("]", kDeepestJson);
+  EXPECT_TRUE(ParseJson<nlohmann::json>(deepest, "costs.json").ok());
+  const std::string got = "more than 64 lists and objects in each other";
+  EXPECT_EQ(ErrorOf("[\n" + deepest + "]"), "costs.json: expected JSON, line 2, column 64: got " + got);
+  EXPECT_EQ(ErrorOf(Repeated("{\"a\":", 100'000)), "costs.json: expected JSON, line 1, column 321: got " + got);
+  EXPECT_EQ(ErrorOf("{x" + Repeated("[", 100'000)), "costs.json: expected JSON, line 1, column 2: got x");
+  EXPECT_TRUE(ParseJson<nlohmann::json>("\"\\\"" + Repeated("[", 100) + "\"", "costs.json").ok()) << "within a text";
+}
+
+TEST(JsonText, AValueIsShownCutAndInOneLine) {
+  EXPECT_EQ(ShownJson(nlohmann::json{{"a", "\xE2\x80\xAE\n"}}), "{\"a\":\"\\u202e\\n\"}");
+  EXPECT_EQ(ShownJson(nlohmann::json(std::string(5'000, 'x'))).size(), 200u);
 }
 
 }  // namespace

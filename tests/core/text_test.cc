@@ -31,6 +31,18 @@ TEST(Printable, ControlCharactersAreWrittenAsEscapesButLinesStay) {
       << "a terminal takes U+009B for the beginning of a command";
 }
 
+TEST(Printable, WhatTurnsTheDirectionOfWritingOrIsNoUtf8IsShownToo) {
+  EXPECT_EQ(Printable("a\xE2\x80\xAE"
+                      "b\xE2\x81\xA9"
+                      "c\xE2\x80\xA8"),
+            "a\\u202eb\\u2069c\\u2028");
+  EXPECT_EQ(Printable("a\x9B"
+                      "b\xE2\x80"),
+            "a\\x9bb\\xe2\\x80");
+}
+
+TEST(InOneLine, KeepsNoLineBreak) { EXPECT_EQ(InOneLine("one\n[error] two\tθ"), "one\\n[error] two\\tθ"); }
+
 TEST(Quoted, ShowsLineBreaksToo) { EXPECT_EQ(Quoted("eu\r\n\t"), "'eu\\r\\n\\t'"); }
 
 TEST(ByteOrderMark, IsTakenOffOnceAndAtTheBeginningAlone) {

@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"ScalarForSection", "sync: 5\n", "run.yaml:2: sync: expected a section of keys, got 5"},
         Case{"ScalarForList", "codec: {exempt: norm}\n", "run.yaml:2: codec.exempt: expected a list, got norm"},
         Case{"TagOfItsOwn", "seed: !dice 5\n", "run.yaml:2: seed: expected an integer of 0 to 2^64 - 1, got 5"},
-        Case{"SecondDocument", "---\nseed: 2\n", "run.yaml:1: expected one YAML document, got 2"},
+        Case{"SecondDocument", "---\nseed: 2\n", "run.yaml:1: expected one YAML document, got several"},
         Case{"OpenBracket", "seed: 1\nsync: {sync_every: 3\n",
              "run.yaml:4: expected YAML, got end of map flow not found"},
         Case{"Tab", "sync:\n\tsync_every: 3\n", "run.yaml:3: expected YAML, got illegal map value"}),

@@ -113,6 +113,14 @@ TEST(PipelineCosts, AreReadAndAWrongKeyIsNamed) {
             "c.json: expected JSON, line 2, column 17: got NaN, which JSON does not have");
   EXPECT_EQ(error("{\"layers\": 4, # all\n}"),
             "c.json: expected JSON, line 1, column 15: got a comment, which JSON does not have");
+  const auto of_layer = [](const std::string& us) {
+    return "{\"layers\": 2000, \"layer\": {\"forward_us\": " + us + ", \"input_us\": 0, \"weight_us\": 0}, " +
+           R"("embedding": {"forward_us": 0, "input_us": 0, "weight_us": 0}, "head": {"forward_us": 0, "input_us": 0,
+           "weight_us": 0}, "layer_bytes": 10, "message_bytes": 5})";
+  };
+  EXPECT_EQ(error(of_layer("1e15").c_str()), "c.json: layer.forward_us: expected a number from 0 to 1e+09, got 1e+15");
+  EXPECT_EQ(error(of_layer("1e9").c_str()),
+            "c.json: expected a micro-batch through all layers within 10000 s, got 2000000");
   EXPECT_EQ(error("[1]"), "c.json: expected a JSON object, got array");
 }
 

@@ -43,6 +43,23 @@ TEST(PipelineTrace, HasTheMedianOfStepsBehindTheFirst) {
   EXPECT_THAT(svg, HasSubstr("measured 1"));
 }
 
+TEST(PipelineTrace, ADeviceMayHaveNothingToDo) {
+  PipelineSchedule idle = Schedule();
+  idle.lists[0].clear();
+  const auto played = ReadPipelineTrace(TraceOf({100, 100}), "t.json", idle);
+  ASSERT_TRUE(played.ok()) << played.status();
+  EXPECT_TRUE(played->steps[0].empty());
+  std::string none = "[\n";
+  for (const char* step : {"1", "2"}) {
+    none +=
+        "{\"name\": \"x\", \"ts\": 0, \"dur\": 1, \"pid\": 0, \"tid\": 0, \"args\": {\"step\": " + std::string(step) +
+        "}},\n";
+  }
+  EXPECT_THAT(std::string(ReadPipelineTrace(none, "t.json", Schedule()).status().message()), HasSubstr("got x"));
+  EXPECT_THAT(std::string(ReadPipelineTrace("{\"ts\": 1e300}", "t.json", idle).status().message()),
+              HasSubstr("t.json:1: expected an event with name"));
+}
+
 TEST(PipelineTrace, NamesTheLineOrTheOperationThatDoesNotFit) {
   const auto words = [](const std::string& text) {
     return std::string(ReadPipelineTrace(text, "t.json", Schedule()).status().message());

@@ -86,6 +86,23 @@ TEST(ReadMessage, EachFieldTakesWhatIsWithinItsLimitAndNamesItselfBeyond) {
   EXPECT_GT(tried, 1'500);
 }
 
+TEST(ReadMessage, TextsComeInPrintableAndInOneLineWhateverTheirPlace) {
+  v1::SiteMessage message;
+  message.mutable_leave()->set_reason("done\x1b[2J\n[error] forged");
+  v1::SiteMessage join;
+  join.mutable_join()->mutable_context()->set_site("e\xE2\x80\xAEu");
+  join.mutable_join()->mutable_manifest()->add_tensors()->set_name(std::string("w\0", 2));
+  join.mutable_join()->add_version_proofs("\x01\xFF");  // bytes
+  for (v1::SiteMessage* one : {&message, &join}) {
+    grpc::ByteBuffer bytes = BufferOf(one->SerializeAsString());
+    ASSERT_TRUE(ReadMessage(bytes, one).ok());
+  }
+  EXPECT_EQ(message.leave().reason(), "done\\x1b[2J\\n[error] forged");
+  EXPECT_EQ(join.join().context().site(), "e\\u202eu");
+  EXPECT_EQ(join.join().manifest().tensors(0).name(), "w\\x00");
+  EXPECT_EQ(join.join().version_proofs(0), "\x01\xFF");
+}
+
 TEST(ReadMessage, TheWayToTheFieldIsNamed) {
   v1::SiteMessage message;
   for (int i = 0; i < 5; ++i) message.mutable_join()->mutable_manifest()->add_tensors()->set_name("t");

@@ -168,7 +168,7 @@ absl::StatusOr<GlooMesh> ConnectMesh(const GlooOptions& options, const ExchangeC
     ASSIGN_OR_RETURN(const std::vector<RankContact> said, exchange({options.host, own.empty() ? kConnected : own}));
     failure.clear();
     for (const RankContact& one : said) {
-      if (failure.empty() && one.addresses != kConnected) failure = core::Printable(one.addresses);
+      if (failure.empty() && one.addresses != kConnected) failure = core::InOneLine(one.addresses);
     }
     if (failure.empty()) {
       GlooMesh made{std::move(mesh), {}};

@@ -13,7 +13,7 @@ namespace {
 constexpr std::chrono::milliseconds kLookAtStrangers{250};
 
 std::string Name(const v1::MeetRequest& rank) {
-  return absl::StrCat("rank ", rank.rank(), " of ", rank.world(), " (", core::Printable(rank.host()), ")");
+  return absl::StrCat("rank ", rank.rank(), " of ", rank.world(), " (", core::InOneLine(rank.host()), ")");
 }
 
 }  // namespace
@@ -120,8 +120,8 @@ absl::Status Hall::Enter(Meeting& meeting, const v1::MeetRequest& request) {
   for (const auto& other : meeting.ranks) {
     if (!other || other->identity() == request.identity()) continue;
     return absl::InvalidArgumentError(absl::StrCat("expected all ranks alike, got ", Name(*other), " with ",
-                                                   core::Printable(other->identity()), " and ", Name(request), " with ",
-                                                   core::Printable(request.identity())));
+                                                   core::InOneLine(other->identity()), " and ", Name(request), " with ",
+                                                   core::InOneLine(request.identity())));
   }
   place = request;
   ++meeting.here;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/digest.h"
+#include "core/json_text.h"
 #include "core/xxh3.h"
 
 namespace causeway::worker {
@@ -61,7 +62,7 @@ replica::ReplicaArrays ArraysFromJson(const json& value) {
   replica::ReplicaArrays arrays{.step_lr = value.at("outer_lr"), .pending = value.at("pending"), .up = std::nullopt};
   if (const json& up = value.at("up"); !up.is_null()) {
     arrays.up = core::CodecFromName(up.get<std::string>());
-    if (!arrays.up) throw std::invalid_argument("codec " + up.dump());
+    if (!arrays.up) throw std::invalid_argument("codec " + core::ShownJson(up));
   }
   return arrays;
 }
@@ -120,7 +121,7 @@ template <typename Value, typename Read>
 absl::StatusOr<Value> Parse(const std::string& text, Read read) {
   try {
     ASSIGN_OR_RETURN(const bool sealed, CheckSeal(text));
-    const json value = json::parse(text);
+    ASSIGN_OR_RETURN(const json value, core::ParseJson<json>(text, "is not what a worker writes"));
     if (const int format = value.at("format"); format < kOldestFormat || format > kFormat) {
       return absl::FailedPreconditionError(absl::StrCat("is of another version of the program: expected format ",
                                                         kOldestFormat, " or ", kFormat, ", got ", format));

@@ -5,13 +5,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "core/json_text.h"
+#include "core/text.h"
 
 namespace causeway::worker {
 namespace {
 
 using nlohmann::json;
-
-std::string Text(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 bool IsString(const json& value) { return value.is_string(); }
 bool IsBoolean(const json& value) { return value.is_boolean(); }
@@ -23,15 +24,14 @@ bool IsFiniteAndNotNegative(const json& value) {
 }  // namespace
 
 absl::StatusOr<JsonObject> JsonObject::Parse(const std::string& text, const std::string& name) {
-  json values = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  ASSIGN_OR_RETURN(json values, core::ParseJson<json>(text, name));
   if (values.is_object()) return JsonObject(std::move(values), name);
-  constexpr size_t kShown = 60;
-  return absl::InvalidArgumentError(absl::StrCat(name, ": expected an object in JSON, got '", text.substr(0, kShown),
-                                                 text.size() > kShown ? "…'" : "'"));
+  return absl::InvalidArgumentError(absl::StrCat(name, ": expected an object in JSON, got ", core::ShownJson(values)));
 }
 
 absl::Status JsonObject::Wrong(const std::string& key, const std::string& expected, const std::string& got) const {
-  return absl::InvalidArgumentError(absl::StrCat(name_, ": ", key, ": expected ", expected, ", got ", got));
+  return absl::InvalidArgumentError(
+      absl::StrCat(name_, ": ", core::Shown(key), ": expected ", expected, ", got ", core::Shown(got)));
 }
 
 json JsonObject::Take(const std::string& key) {
@@ -46,7 +46,7 @@ template <typename Value>
 absl::Status JsonObject::ReadIf(const std::string& key, bool (*fits)(const json&), const char* expected, Value& value) {
   const json given = Take(key);
   if (given.is_null()) return absl::OkStatus();
-  if (!fits(given)) return Wrong(key, expected, Text(given));
+  if (!fits(given)) return Wrong(key, expected, core::ShownJson(given));
   value = given.get<Value>();
   return absl::OkStatus();
 }
@@ -75,7 +75,7 @@ absl::Status JsonObject::Read(const std::string& key, std::vector<int64_t>& valu
 absl::StatusOr<std::optional<JsonObject>> JsonObject::ReadObject(const std::string& key) {
   json given = Take(key);
   if (given.is_null()) return std::nullopt;
-  if (!given.is_object()) return Wrong(key, "an object", Text(given));
+  if (!given.is_object()) return Wrong(key, "an object", core::ShownJson(given));
   return JsonObject(std::move(given), key);
 }
 
@@ -83,7 +83,7 @@ absl::StatusOr<std::vector<JsonObject>> JsonObject::ReadObjects(const std::strin
   json given = Take(key);
   const bool objects = given.is_array() && !given.empty() &&
                        std::ranges::all_of(given, [](const json& item) { return item.is_object(); });
-  if (!objects) return Wrong(key, "a list of at least one object", Text(given).substr(0, 60));
+  if (!objects) return Wrong(key, "a list of at least one object", core::ShownJson(given));
   std::vector<JsonObject> read;
   for (json& item : given) read.push_back(JsonObject(std::move(item), absl::StrCat(key, " ", read.size())));
   return read;
@@ -92,7 +92,7 @@ absl::StatusOr<std::vector<JsonObject>> JsonObject::ReadObjects(const std::strin
 absl::Status JsonObject::Finish() const {
   if (values_.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(name_, ": expected keys that causeway.h lists, got \"", values_.begin().key(), "\""));
+      absl::StrCat(name_, ": expected keys that causeway.h lists, got \"", core::Shown(values_.begin().key()), "\""));
 }
 
 }  // namespace causeway::worker

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/text.h"
 
 namespace causeway::worker {
 
@@ -18,7 +19,7 @@ class JsonObject {
   // `name` is the object's name in errors.
   static absl::StatusOr<JsonObject> Parse(const std::string& text, const std::string& name);
 
-  void Rename(std::string name) { name_ = std::move(name); }
+  void Rename(std::string name) { name_ = core::Shown(name); }
 
   // Leaves `value` unchanged if there is no such key.
   absl::Status Read(const std::string& key, std::string& value);

@@ -78,7 +78,7 @@ TEST(ExternalModel, TensorsOfARunThatKnowsItsModelMayComeInAnyOrder) {
 }
 
 TEST(ExternalModel, WhatCannotBeMeantIsNamed) {
-  EXPECT_EQ(Message("[1]"), "model: expected an object in JSON, got '[1]'");
+  EXPECT_EQ(Message("[1]"), "model: expected an object in JSON, got [1]");
   EXPECT_EQ(Message("{}"), "model: tensors: expected a list of at least one object, got null");
   EXPECT_EQ(Message(OneTensor(R"(, "dtype": "float8")")),
             "tensor w: dtype: expected float32, bfloat16 or float16 of a tensor that is trained, got float8");
