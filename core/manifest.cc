@@ -70,7 +70,7 @@ std::string Describe(const TensorSpec& tensor) {
   std::string text =
       absl::StrCat(tensor.name, " [", Shown(absl::StrJoin(tensor.shape, ",")), "] ", TensorKindName(tensor.kind));
   if (tensor.layer != kNoLayer) absl::StrAppend(&text, " of layer ", tensor.layer);
-  if (!tensor.alias_of.empty()) absl::StrAppend(&text, ", tied to ", tensor.alias_of);
+  if (!tensor.alias_of.empty()) absl::StrAppend(&text, ", tied to ", Shown(tensor.alias_of));
   if (tensor.frozen) absl::StrAppend(&text, ", frozen");
   return text;
 }
@@ -89,7 +89,7 @@ absl::Status ValidateManifest(const Manifest& manifest) {
     }
     if (InOneLine(tensor.name) != tensor.name) {
       return absl::InvalidArgumentError(
-          absl::StrCat("manifest: expected tensor names of printable UTF-8, got ", Quoted(tensor.name)));
+          absl::StrCat("manifest: expected tensor names of printable UTF-8, got '", Shown(tensor.name), "'"));
     }
     if (!index.emplace(tensor.name, index.size()).second) {
       return absl::InvalidArgumentError(absl::StrCat("manifest: tensor ", tensor.name, " is listed twice"));

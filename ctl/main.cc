@@ -1,6 +1,9 @@
 // causewayctl: inspects and controls a run.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <iostream>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
@@ -13,6 +16,7 @@
 #include "ctl/client_flags.h"
 #include "ctl/codec_bench.h"
 #include "ctl/command_flags.h"
+#include "ctl/confirmation.h"
 #include "ctl/history_text.h"
 #include "ctl/init_command.h"
 #include "ctl/partition_command.h"
@@ -41,6 +45,7 @@ ABSL_FLAG(std::string, assets, "",
 ABSL_FLAG(std::string, dtype, "float32", "export: float32, or bfloat16, rounded to nearest, ties to even");
 ABSL_FLAG(std::string, site, "", "drain, release: the site's name");
 ABSL_FLAG(int64_t, to, -1, "rollback: a version of which all fragments have a snapshot");
+ABSL_FLAG(bool, yes, false, "stop, rollback: does it without the run's name");
 ABSL_FLAG(std::string, kind, "", "history: events of this kind alone, like command");
 ABSL_FLAG(std::vector<std::string>, sizes, {}, "codec-bench: MB of float32, like 16,256");
 ABSL_FLAG(std::vector<std::string>, threads, {}, "codec-bench: numbers of threads, like 1,2");
@@ -61,9 +66,11 @@ constexpr char kUsage[] =
     "                                        --coordinator names), settings\n"
     "causewayctl drain --site=NAME           a site finishes what is in flight and leaves\n"
     "causewayctl pause | resume              no round closes and sites hold before their next step; the run goes on\n"
-    "causewayctl stop                        all sites finish what is in flight and leave\n"
+    "causewayctl stop [RUN] [--yes]          all sites finish what is in flight and leave; the run's name or --yes "
+    "confirms it\n"
     "causewayctl release --site=NAME         a site leaves its quarantine and starts from the global parameters\n"
-    "causewayctl rollback --to=VERSION       the global parameters become those of that version again; sites "
+    "causewayctl rollback [RUN] --to=VERSION [--yes]\n"
+    "                                        the global parameters become those of that version again; sites "
     "start from them\n"
     "causewayctl history [--kind=KIND]       what happened, from the coordinator's journal, oldest first; of kind "
     "command:\n"
@@ -208,9 +215,37 @@ absl::Status Release(Client& client) {
   return client.Release(site);
 }
 
-absl::Status RollBack(Client& client) {
+// The run's name, once the person has confirmed that it is meant.
+absl::StatusOr<std::string> ConfirmedRun(Client& client, const std::vector<std::string>& arguments,
+                                         const std::string& consequence) {
+  ASSIGN_OR_RETURN(const v1::RunDescription description, client.Describe());
+  const bool has_person = isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
+  RETURN_IF_ERROR(Confirm({.command = arguments[0],
+                           .consequence = consequence,
+                           .run = core::InOneLine(description.run_id()),
+                           .given = arguments.size() > 1 ? arguments[1] : "",
+                           .yes = absl::GetFlag(FLAGS_yes)},
+                          has_person ? &std::cin : nullptr));
+  return description.run_id();
+}
+
+absl::Status StopRun(Client& client, const std::vector<std::string>& arguments) {
+  ASSIGN_OR_RETURN(const std::string run, ConfirmedRun(client, arguments, "ends the run for all its sites"));
+  RETURN_IF_ERROR(client.ChangeRun(v1::ChangeRunRequest::STOP));
+  std::printf(
+      "run %s ends: its sites finish what is in flight and leave. Their workers end with 0, and no manager starts them "
+      "again; causewayctl resume lets sites join again, once someone has started them\n",
+      core::InOneLine(run).c_str());
+  return absl::OkStatus();
+}
+
+absl::Status RollBack(Client& client, const std::vector<std::string>& arguments) {
   const int64_t version = absl::GetFlag(FLAGS_to);
   if (version < 0) return absl::InvalidArgumentError("rollback: expected --to=VERSION");
+  RETURN_IF_ERROR(
+      ConfirmedRun(client, arguments,
+                   absl::StrCat("takes all sites back to version ", version, ", without what came after it"))
+          .status());
   ASSIGN_OR_RETURN(const std::vector<core::Version> versions, client.RollBack(version));
   std::printf("rolled back to version %lld; the fragments' versions are now %s\n", static_cast<long long>(version),
               absl::StrJoin(versions, ", ").c_str());
@@ -269,7 +304,8 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
     return RunWhatIfCommand(absl::GetFlag(FLAGS_json));
   }
   const bool plans_round = command == "plan" && arguments.size() == 2 && arguments[1] == "round";
-  if (arguments.size() > 1 && !plans_round)
+  const bool names_run = (command == "stop" || command == "rollback") && arguments.size() == 2;
+  if (arguments.size() > 1 && !plans_round && !names_run)
     return absl::InvalidArgumentError("unexpected argument " + core::Quoted(arguments[1]));
   if (command == "init") return RunInitCommand(absl::GetFlag(FLAGS_out));
   if (command == "codec-bench") return CodecBench();
@@ -285,9 +321,9 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   if (command == "drain") return Drain(client);
   if (command == "pause") return client.ChangeRun(v1::ChangeRunRequest::PAUSE);
   if (command == "resume") return client.ChangeRun(v1::ChangeRunRequest::RESUME);
-  if (command == "stop") return client.ChangeRun(v1::ChangeRunRequest::STOP);
+  if (command == "stop") return StopRun(client, arguments);
   if (command == "release") return Release(client);
-  if (command == "rollback") return RollBack(client);
+  if (command == "rollback") return RollBack(client, arguments);
   if (command == "history") return ShowHistory(client);
   return absl::InvalidArgumentError(
       absl::StrCat("unknown command ", core::Quoted(command), "; expected one of:\n", kUsage));

@@ -81,6 +81,8 @@ std::optional<FileDescriptor> OpenTemporary(const std::string& path) {
     if (!file.is_open()) return file;
     struct stat info = {};
     if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+    // Another user's, or a second name of another file: neither is emptied.
+    if (info.st_uid != ::geteuid() || info.st_nlink > 1) return std::nullopt;
     // Some network file systems have no locks: then there is one writer at a time.
     if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return std::nullopt;
     if (!IsSameFile(file, path)) continue;  // its writer has renamed or removed it since

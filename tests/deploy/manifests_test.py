@@ -369,6 +369,18 @@ class Kubernetes(unittest.TestCase):
                 self.assertTrue(container["securityContext"]["readOnlyRootFilesystem"], owner["metadata"]["name"])
 
 
+class Pinned(unittest.TestCase):
+    def test_images_of_others_have_digests_and_wheels_have_hashes(self):
+        text = "".join(path.read_text() for path in DEPLOY.glob("*compose.yaml"))
+        images = re.findall(r"image: (?:\$\{\w+:-)?([\w./-]+(?::[\w.]+)?(?:@sha256:[0-9a-f]{64})?)", text)
+        foreign = [image for image in images if "/" in image]
+        self.assertEqual(len(foreign), 2, images)
+        self.assertEqual([image for image in foreign if "@sha256:" not in image], [])
+        wheels = [line for line in (DEPLOY / "cuda_wheels.txt").read_text().splitlines() if line and line[0] != "#"]
+        for wheel in wheels:
+            self.assertRegex(wheel, r"^[a-z0-9-]+==[0-9.]+( --hash=sha256:[0-9a-f]{64})+$")
+
+
 class Rest(unittest.TestCase):
     def test_nothing_here_is_left_unchecked(self):
         known = ["*.Dockerfile", "compose.yaml", "*.compose.yaml", "compose/*", "k8s/*.yaml", "systemd/*.service",

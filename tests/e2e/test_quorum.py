@@ -173,7 +173,7 @@ class QuorumTest(EndToEndTest):
         self.assert_nothing_is_decided(an_empty_site_comes_and_goes)
         self.live.control("resume")
         self.await_progress(*SITES)
-        self.live.control("stop")
+        self.live.control("stop", "--yes")
         self.live.await_done()
         self.live.stop_coordinator()
 

@@ -158,7 +158,7 @@ class PeopleTest(SecurityTest):
         oncall = self.identity("operator-oncall")
         self.assert_ends(self.ctl(run, "pause", *oncall), DONE)
         self.assert_ends(self.ctl(run, "drain", "--site=elsewhere", *oncall), REFUSED, "site elsewhere is not training")
-        self.assert_ends(self.ctl(run, "stop", *oncall), REFUSED, "stop takes role admin")
+        self.assert_ends(self.ctl(run, "stop", "--yes", *oncall), REFUSED, "stop takes role admin")
         self.assert_ends(self.ctl(run, "resume", *self.identity("a")), REFUSED, "resume takes role operate or admin")
         run.coordinator.kill()
         run.start_coordinator(*self.tls("coordinator"), f"--site_tokens={self.ours}/site_tokens")
@@ -171,7 +171,7 @@ class PeopleTest(SecurityTest):
                           ("a", "site", "resume", "", "refused")])
         for record in records:
             self.assertRegex(record["address"], r"^127\.0\.0\.1:\d+$")
-        self.assert_ends(self.ctl(run, "stop", *self.identity("operator-boss")), DONE)
+        self.assert_ends(self.ctl(run, "stop", "e2e", *self.identity("operator-boss")), DONE)
         for site in SITES:
             self.assertEqual(run.workers[site].wait(), DONE)
         run.stop_coordinator()

@@ -153,6 +153,15 @@ TEST(AtomicFile, DoesNotWriteThroughALinkThatLiesInPlaceOfItsTemporaryFile) {
 }
 
 // A disk that is full after 4096 bytes, as a file size limit in a child process.
+TEST(AtomicFile, DoesNotEmptyAFileThatHasASecondNameInPlaceOfItsTemporaryFile) {
+  const TemporaryFolder folder;
+  const std::string other = folder.Write("other", "kept");
+  std::filesystem::create_hard_link(other, folder / "out.tmp");
+  ASSERT_TRUE(WriteFileAtomically(folder / "out", "new").ok());
+  EXPECT_EQ(ReadAll(folder / "out"), "new");
+  EXPECT_EQ(ReadAll(other), "kept");
+}
+
 TEST(AtomicFile, FullDiskKeepsTheOldFile) {
   const TemporaryFolder folder;
   folder.Write("a", "old");

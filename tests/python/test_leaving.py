@@ -159,7 +159,7 @@ class StopTest(EndToEndTest):
         eventually(lambda: "site a: is out of the run: drained" in run.coordinator.log(), "it has left")
 
     def test_causewayctl_stops_and_drains_a_site(self):
-        self.check_ended_by("stop")
+        self.check_ended_by("stop", "--yes")
         self.check_ended_by("drain", "--site=a")
 
     def test_a_coordinator_that_is_killed_and_started_again_is_followed(self):

@@ -284,7 +284,7 @@ class GateTest(ReplayTest):
                 thread.start()
             eventually(lambda: any("still waiting: all active sites are in quarantine (causewayctl release)" in line
                                    for line in logged.output), "the sites say that they wait")
-            self.run.control("stop")
+            self.run.control("stop", "--yes")
             for thread in threads:
                 thread.join()
         self.assertRegex("\n".join(logged.output), r"the contribution to fragment 0 of version 1 is refused: norm .* times the "

@@ -54,10 +54,10 @@ class ValuesTest(EndToEndTest):
         self.assertIn("times the median of", text)
         self.assertIn("causewayctl rollback", text)
         self.assertGreater(float(numpy.abs(run.export()["w"]).max()), 1e20)
-        refused = run.program("ctl-rollback", "causewayctl", "rollback", f"--coordinator={run.grpc}", "--to=7")
+        refused = run.program("ctl-rollback", "causewayctl", "rollback", f"--coordinator={run.grpc}", "--to=7", "--yes")
         self.assertEqual(refused.wait(), 3, refused.log())
         self.assertIn("version 7 is not kept; expected one of 0, 5, 10", refused.log())
-        run.control("rollback", "--to=10")
+        run.control("rollback", "--to=10", "--yes")
         (row,) = run.journal("SELECT version, rolled_back_to, reason FROM rounds WHERE rolled_back_to IS NOT NULL")
         made, back_to, reason = row
         self.assertEqual((back_to, reason), (10, "rolled back to version 10"))

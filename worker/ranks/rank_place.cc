@@ -1,12 +1,17 @@
 #include "worker/ranks/rank_place.h"
 
-#include <cstdlib>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "core/address.h"
 #include "core/check.h"
 #include "core/text.h"
@@ -53,14 +58,29 @@ absl::StatusOr<std::string> SlurmAddress(const Environment& environment) {
       .Text();
 }
 
+// Where no other user puts a socket of that name first: each rank makes the folder, or finds what another one has made.
+absl::StatusOr<std::string> FolderOfUser(const std::string& parent) {
+  const std::string folder = absl::StrCat(parent, "/causeway-", geteuid());
+  struct stat made = {};
+  if ((mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST) || lstat(folder.c_str(), &made) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot create folder ", folder, ", in which the ranks meet: ",
+                                                   std::strerror(errno), "; set TMPDIR, or --rendezvous=HOST:PORT"));
+  }
+  if (S_ISDIR(made.st_mode) && made.st_uid == geteuid() && (made.st_mode & (S_IRWXG | S_IRWXO)) == 0) return folder;
+  return absl::InvalidArgumentError(absl::StrCat(
+      folder, ", in which the ranks meet: expected a folder of this user that no other one may enter, got ",
+      S_ISDIR(made.st_mode) ? "one" : "something else", " of user ", made.st_uid, " with mode ",
+      absl::StrFormat("%04o", made.st_mode & 07777), "; remove it, set TMPDIR, or --rendezvous=HOST:PORT"));
+}
+
 absl::StatusOr<std::string> OpenMpiAddress(const Environment& environment) {
   if (environment("OMPI_COMM_WORLD_LOCAL_SIZE") != environment("OMPI_COMM_WORLD_SIZE") ||
       environment("MASTER_ADDR").has_value()) {
     return MasterAddress(environment);
   }
-  const std::string folder = environment("TMPDIR").value_or("/tmp");
+  ASSIGN_OR_RETURN(const std::string folder, FolderOfUser(environment("TMPDIR").value_or("/tmp")));
   const std::string job = environment("PMIX_NAMESPACE").value_or(environment("OMPI_MCA_ess_base_jobid").value_or("0"));
-  return absl::StrCat("unix:", folder, "/causeway-ranks-", std::getenv("USER") ? std::getenv("USER") : "", "-", job);
+  return absl::StrCat("unix:", folder, "/ranks-", job);
 }
 
 const std::vector<Launcher>& Launchers() {

@@ -2,9 +2,12 @@
 
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <map>
 
+#include "tests/formats/temporary_folder.h"
 #include "worker/ranks/rank_launcher.h"
 
 namespace causeway::worker {
@@ -97,12 +100,24 @@ TEST(RankPlace, TakesIpv6InBrackets) {
 }
 
 TEST(RankPlace, UnderOpenMpiOnOneHostNeedsNoAddress) {
+  const TemporaryFolder scratch;
   Variables mpi = {{"OMPI_COMM_WORLD_RANK", "1"},
                    {"OMPI_COMM_WORLD_SIZE", "4"},
                    {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
                    {"PMIX_NAMESPACE", "7"},
-                   {"TMPDIR", "/scratch"}};
-  EXPECT_THAT(Described(Read({}, mpi)), HasSubstr("1 of 4 at unix:/scratch/causeway-ranks-"));
+                   {"TMPDIR", scratch.path()}};
+  const std::string folder = scratch / ("causeway-" + std::to_string(geteuid()));
+  for (int time = 0; time < 2; ++time) {
+    EXPECT_EQ(Described(Read({}, mpi)), "1 of 4 at unix:" + folder + "/ranks-7");
+    EXPECT_EQ(std::filesystem::status(folder).permissions(), std::filesystem::perms::owner_all);
+  }
+  std::filesystem::permissions(folder, std::filesystem::perms(0755));
+  EXPECT_THAT(Described(Read({}, mpi)), HasSubstr("that no other one may enter, got one of user "));
+  std::filesystem::remove(folder);
+  std::filesystem::create_directory_symlink(scratch.path(), folder);
+  EXPECT_THAT(Described(Read({}, mpi)), HasSubstr("got something else of user "));
+  mpi["TMPDIR"] = scratch / "none";
+  EXPECT_THAT(Described(Read({}, mpi)), HasSubstr("No such file or directory; set TMPDIR"));
   mpi["OMPI_COMM_WORLD_LOCAL_SIZE"] = "2";
   EXPECT_EQ(Described(Read({}, mpi)),
             "MASTER_ADDR: expected the host of rank 0, got none: set it, or --rendezvous=HOST:PORT");
