@@ -1,6 +1,7 @@
 // grpc_flood HOST:PORT METHOD --connections=N --streams=N --messages=N --bytes=N --seconds=N [--token=TEXT,…]
 //            [--first=FILE,…] [--message=FILE] [--reads] [--again]
-// Opens calls of METHOD of causeway.v1.Coordinator and sends messages in each of them, until the time is over. Prints
+// Opens calls of METHOD of causeway.v1.Coordinator, or of Rendezvous/Meet, and sends messages in each of them, until
+// the time is over. Prints
 // {"opened": N, "ended": N, "sent": N, "errors": {"…": N}}: how many calls the coordinator ended, and what it said of
 // them.
 #include <grpcpp/generic/generic_stub.h>
@@ -105,7 +106,10 @@ struct Call {
 
 int main(int argc, char** argv) {
   const std::vector<char*> arguments = absl::ParseCommandLine(argc, argv);
-  Plan plan{.method = std::string("/causeway.v1.Coordinator/") + arguments.at(2), .firsts = {}, .message = {}};
+  const std::string method = arguments.at(2);
+  const bool of_coordinator = method.find('/') == std::string::npos;
+  Plan plan{
+      .method = (of_coordinator ? "/causeway.v1.Coordinator/" : "/causeway.v1.") + method, .firsts = {}, .message = {}};
   for (const std::string& path : absl::GetFlag(FLAGS_first))
     plan.firsts.push_back(causeway::BufferOf(ContentsOf(path)));
   const std::string path = absl::GetFlag(FLAGS_message);

@@ -155,6 +155,15 @@ class PlacementTest(EndToEndTest):
                 if path.suffix in (".key", ".token"):
                     self.assertEqual(path.stat().st_mode & 0o077, 0, path)
 
+    def check_move(self, folder):
+        """The documented command moves a shard in all that says where it is."""
+        [command] = re.findall(r"^    (sed -i .* addresses site\.env)$", (ROOT / "docs" / "operating.md").read_text(), re.MULTILINE)
+        command = command.replace("us.example.org:7077", f"127.0.0.1:{self.ports['us']}")
+        subprocess.run(["bash", "-c", command], cwd=folder, check=True)
+        moved = [line.split()[1] for line in (folder / "addresses").read_text().splitlines() if line[0] != "#"]
+        self.assertEqual(moved[list(SITES).index("us")], "new.example.org:7077")
+        self.assertIn(f"\nCOORDINATOR={','.join(moved)}\n", (folder / "site.env").read_text())
+
     def test_files_that_are_there_stay_and_bad_flags_say_why(self):
         at, _ = self.prepare()
         run = self.folder / "run"
@@ -165,6 +174,9 @@ class PlacementTest(EndToEndTest):
         before = files()
         self.assertEqual(sorted(before), sorted(["operator/addresses", "operator/ctl", *(
             f"{site}/{name}" for site in SITES for name in ("run.yaml", "addresses", f"start-{site}", "site.env"))]))
+        self.check_move(run / "us")
+        for name, contents in before.items():
+            (run / name).write_bytes(contents)
         again = self.init(f"--shards_at={at}", f"--out={self.folder / 'run'}", expected=1)
         self.assertIn("exists; init writes", again.log())
         self.assertEqual(before, files())

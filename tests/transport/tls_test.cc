@@ -3,6 +3,7 @@
 #include <gmock/gmock-matchers.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -289,6 +290,19 @@ TEST(Token, IsOneWordInAFile) {
     EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("--token_file="), HasSubstr("one word"))) << text;
   }
   EXPECT_THAT(std::string(ReadToken("/no/such").status().message()), HasSubstr("--token_file=/no/such: No such file"));
+}
+
+TEST(Token, ThatOthersMayReadIsTakenWithAWarning) {
+  const TemporaryFolder folder;
+  const std::string path = folder.Write("token", "alpha");
+  const auto said = [&](mode_t mode) {
+    chmod(path.c_str(), mode);
+    testing::internal::CaptureStdout();
+    EXPECT_EQ(*ReadToken(path), "alpha");
+    return testing::internal::GetCapturedStdout();
+  };
+  EXPECT_THAT(said(0644), HasSubstr("every user of this machine may read it; chmod o-r"));
+  EXPECT_EQ(said(0640), "") << "Kubernetes' secrets are their group's";
 }
 
 TEST(ClientFlags, WithTlsAnyAddressIsAllowed) {

@@ -33,11 +33,12 @@ Hall::~Hall() {
 grpc::Status Hall::Meet(grpc::ServerContext* context,
                         grpc::ServerReaderWriter<v1::MeetReply, v1::MeetMessage>* stream) {
   v1::MeetRequest request;
+  const std::string caller = context->peer();  // of one that is cancelled it is unknown
   if (!Arrive(context)) return {grpc::StatusCode::RESOURCE_EXHAUSTED, "too many that have not proven the key"};
   const bool proven = IsRank(*stream, request);
   Leave(context);
   if (!proven) {
-    spdlog::warn("rank 0: {} was refused: it does not know the ranks' key", context->peer());
+    spdlog::warn("rank 0: {} was refused: it does not know the ranks' key", caller);
     return {grpc::StatusCode::UNAUTHENTICATED, "the site's ranks have another key"};
   }
   v1::MeetReply reply;
