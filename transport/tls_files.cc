@@ -1,6 +1,7 @@
 #include "transport/tls_files.h"
 
 #include <fcntl.h>
+#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
@@ -157,6 +158,9 @@ class Copies {
 class Watcher {
  public:
   static Watcher& Of(int every_ms) {
+    // There first, so that they go last: a look may end with the process.
+    (void)spdlog::default_logger_raw();
+    OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS, nullptr);
     static core::Mutex mutex;
     static std::map<int, std::unique_ptr<Watcher>> watchers;
     const core::MutexLock lock(mutex);
