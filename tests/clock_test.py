@@ -38,7 +38,7 @@ def check_tree(root, folders):
 
 
 class PlantedViolations(unittest.TestCase):
-    def faults_of(self, *lines, path="server/service/a.cc"):
+    def faults_of(self, *lines, path="server/calls/a.cc"):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / path
             file.parent.mkdir(parents=True)
@@ -56,7 +56,7 @@ class PlantedViolations(unittest.TestCase):
                            ("gettimeofday(&now, nullptr);", "gettimeofday("), ("gpr_now(GPR_CLOCK_REALTIME)", "gpr_now("),
                            ("std::time(nullptr)", "time(nullptr)"), ("time_t t; time(&t);", "time(&t)"),
                            ("std::clock()", "std::clock(")):
-            self.assertEqual([f"server/service/a.cc:2: {read}"], self.faults_of("#include <chrono>", line))
+            self.assertEqual([f"server/calls/a.cc:2: {read}"], self.faults_of("#include <chrono>", line))
 
     def test_every_kind_of_file_is_looked_at(self):
         for path in ("core/a.h", "core/b/a.cuh", "server/main.cc", "server/merge/a.cu"):

@@ -117,7 +117,7 @@ class PlantedViolations(unittest.TestCase):
         "## The house\n| folder | what | may include |\n|---|---|---|\n"
         "| `proto/causeway/v1/` | a | – |\n| `core/` | a | – |\n| `codecs/` | a | core |\n"
         "| `codecs/cuda/` | a | core, codecs |\n| `server/merge/` | a | core, codecs |\n"
-        "| `server/service/` | a | core, server/*, proto |\n| `worker/site/` | a | core, codecs, offload (its copier) |\n"
+        "| `server/calls/` | a | core, server/*, proto |\n| `worker/site/` | a | core, codecs, offload (its copier) |\n"
         "| `offload/` | a | core |\n| `tests/` | a | anything |\n")
 
     def faults_of(self, path, *includes):
@@ -130,7 +130,7 @@ class PlantedViolations(unittest.TestCase):
     def test_allowed_includes_pass(self):
         self.assertEqual([], self.faults_of("codecs/a.h", '"core/b.h"', '"codecs/c.h"', "<vector>", '"absl/status/status.h"'))
         self.assertEqual([], self.faults_of("worker/site/a.cc", '"offload/b.h"', '"worker/site/c.h"'))
-        self.assertEqual([], self.faults_of("server/service/a.cc", '"server/merge/b.h"', '"causeway/v1/c.grpc.pb.h"'))
+        self.assertEqual([], self.faults_of("server/calls/a.cc", '"server/merge/b.h"', '"causeway/v1/c.grpc.pb.h"'))
         self.assertEqual([], self.faults_of("codecs/cuda/a.cu", "<cuda_runtime.h>", '"codecs/b.h"'))
 
     def test_a_folder_that_is_not_allowed_is_named_with_file_and_line(self):
@@ -138,7 +138,7 @@ class PlantedViolations(unittest.TestCase):
         self.assertEqual("core/a.h:3: codecs/b.h: core may include only: nothing", fault)
 
     def test_server_and_worker_do_not_meet(self):
-        self.assertEqual(1, len(self.faults_of("server/service/a.cc", '"worker/site/b.h"')))
+        self.assertEqual(1, len(self.faults_of("server/calls/a.cc", '"worker/site/b.h"')))
         self.assertEqual(1, len(self.faults_of("worker/site/a.cc", '"server/merge/b.h"')))
 
     def test_protobuf_types_stay_outside(self):
@@ -157,7 +157,7 @@ class PlantedViolations(unittest.TestCase):
         self.assertEqual(1, len(self.faults_of("server/merge/a.cc", '"server/new/b.h"')))
 
     def test_main_and_tests_may_include_anything(self):
-        self.assertEqual([], self.faults_of("server/service/main.cc", '"worker/site/b.h"'))
+        self.assertEqual([], self.faults_of("server/calls/main.cc", '"worker/site/b.h"'))
         self.assertEqual([], self.faults_of("tests/a.cc", '"worker/site/b.h"', '"server/merge/c.h"'))
 
 
@@ -195,7 +195,7 @@ class ThisTree(unittest.TestCase):
 
     def test_the_includes_are_those_of_the_table(self):
         table = parse_house((ROOT / "docs" / "architecture.md").read_text())
-        for folder in ("core", "codecs", "server/rounds", "server/service", "worker/site", "tests"):
+        for folder in ("core", "codecs", "server/rounds", "server/calls", "worker/site", "tests"):
             self.assertIn(folder, table, "docs/architecture.md lost its table of folders")
         self.assertEqual("", "\n".join(check_tree(ROOT, table)))
 

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
-#include "server/service/gated_call.h"
-#include "server/service/reactors.h"
+#include "server/calls/gated_call.h"
+#include "server/calls/reactors.h"
 #include "transport/read_message.h"
 
 namespace causeway::server {

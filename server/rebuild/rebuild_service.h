@@ -4,9 +4,9 @@
 
 #include <memory>
 
+#include "server/calls/call_service.h"
+#include "server/calls/gate.h"
 #include "server/rebuild/rebuild.h"
-#include "server/service/call_service.h"
-#include "server/service/gate.h"
 
 namespace causeway::server {
 

@@ -27,7 +27,7 @@
 #include "plan/pipeline_trace.h"
 #include "plan/torch_csv.h"
 #include "plan/what_if.h"
-#include "server/service/authorizer.h"
+#include "server/calls/authorizer.h"
 #include "tests/formats/temporary_folder.h"
 #include "worker/site/checkpoint_json.h"
 #include "worker/site/external_model.h"

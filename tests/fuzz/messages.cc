@@ -22,7 +22,7 @@
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
-#include "tests/server/service/coordinator_for_test.h"
+#include "tests/server/calls/coordinator_for_test.h"
 #include "tests/transport/byte_buffer.h"
 #include "tests/transport/hostile_values.h"
 #include "transport/channel.h"

@@ -37,7 +37,7 @@ class ChangedTree:
         if not (self.build_dir / "CMakeCache.txt").exists():
             subprocess.run(["cmake", "--preset", "release"], cwd=self.root, check=True, stdout=subprocess.DEVNULL)
 
-    def plant(self, edits, target):
+    def plant(self, edits, *targets):
         """Makes the edits alone, and builds. Each: (file, what is there once, what stands there instead)."""
         self.restore()
         for file, old, new in edits:
@@ -45,13 +45,13 @@ class ChangedTree:
             if text.count(old) != 1:
                 raise NotPlanted(f"{file}: expected its text once, found it {text.count(old)} times:\n{old}")
             self.write(file, text.replace(old, new))
-        self.build(target)
+        self.build(*targets)
 
     def write(self, file, text):
         (self.root / file).write_text(text)
 
-    def build(self, target, jobs=os.cpu_count()):
-        done = subprocess.run(["cmake", "--build", "--preset", "release", f"-j{jobs}", "--target", target],
+    def build(self, *targets, jobs=os.cpu_count()):
+        done = subprocess.run(["cmake", "--build", "--preset", "release", f"-j{jobs}", "--target", *targets],
                               cwd=self.root, capture_output=True, text=True)
         if done.returncode != 0:
             raise DoesNotBuild(done.stdout[-2000:] + done.stderr[-2000:])

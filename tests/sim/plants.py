@@ -5,31 +5,31 @@ A plant is a list of (file, what is there once, what stands there instead).
 
 PLANTS = {
     "verdict_before_it_is_durable": [
-        ("server/service/coordinator_bulk.cc", "  Then([verdict] { verdict(Admitted()); });\n  Publish();\n}",
+        ("server/run/coordinator_bulk.cc", "  outbox_.Then([verdict] { verdict(Admitted()); });\n  Publish();\n}",
          "  verdict(Admitted());\n  Publish();\n}")],
     "merge_before_it_is_durable": [
-        ("server/service/coordinator_actions.cc",
-         "  Then([this, job = std::make_shared<MergeJob>(std::move(job))] { parameters_->Merge(std::move(*job)); });",
+        ("server/run/coordinator_actions.cc",
+         "  outbox_.Then([this, job = std::make_shared<MergeJob>(std::move(job))] { parameters_->Merge(std::move(*job)); });",
          "  parameters_->Merge(std::move(job));")],
     "lease_ends_while_the_coordinator_stands_still": [
-        ("server/service/coordinator_state.cc", "  rounds_->StoodStill(from_ms, now_ms);\n", "")],
+        ("server/run/coordinator_state.cc", "  rounds_->StoodStill(from_ms, now_ms);\n", "")],
     "waiting_reader_is_forgotten": [  # destroyed without an answer, while its stream stays open: joining hung for ever
-        ("server/service/waiters.cc", "Waiter::~Waiter() {\n  if (waits_) Tell(", "Waiter::~Waiter() {\n  if (false) Tell("),
-        ("server/service/waiters.cc", "  waiter.Await();\n", "  waiter.Await();\n  waiting.clear();\n")],
+        ("server/run/waiters.cc", "Waiter::~Waiter() {\n  if (waits_) Tell(", "Waiter::~Waiter() {\n  if (false) Tell("),
+        ("server/run/waiters.cc", "  waiter.Await();\n", "  waiter.Await();\n  waiting.clear();\n")],
     "model_is_forgotten_with_its_waiters": [  # while no site is left, before the seed: the hang of decision 15
-        ("server/service/waiters.cc", "Waiter::~Waiter() {\n  if (waits_) Tell(", "Waiter::~Waiter() {\n  if (false) Tell("),
-        ("server/service/waiters.cc", "  TellTaken(Take([generation](const WaitKey& key) { return key.generation < generation; }),\n"
+        ("server/run/waiters.cc", "Waiter::~Waiter() {\n  if (waits_) Tell(", "Waiter::~Waiter() {\n  if (false) Tell("),
+        ("server/run/waiters.cc", "  TellTaken(Take([generation](const WaitKey& key) { return key.generation < generation; }),\n"
          "            absl::AbortedError(absl::StrCat(\"the model is generation \", generation, \" now; retry\")));\n",
          "  Take([generation](const WaitKey& key) { return key.generation <= generation; });\n"),
-        ("server/service/coordinator.cc", "  const uint64_t withdrawn = model_.generation();\n",
+        ("server/run/coordinator.cc", "  const uint64_t withdrawn = model_.generation();\n",
          "  const auto other_is_in = [&](const auto& each) {\n"
          "    return each.first != site && each.second.state != core::SiteState::kGone;\n  };\n"
          "  if (!rounds_->follows() && !model_.stays() && std::ranges::none_of(rounds_->state().sites, other_is_in)) {\n"
          "    model_ = ModelFact();\n  }\n"
          "  const uint64_t withdrawn = model_.generation();\n")],
     "no_waiting_reader_is_woken": [
-        ("server/service/waiters.cc", "  TellTaken(std::move(taken), absl::OkStatus());\n}", "}"),
-        ("server/service/waiters.cc",
+        ("server/run/waiters.cc", "  TellTaken(std::move(taken), absl::OkStatus());\n}", "}"),
+        ("server/run/waiters.cc",
          "  TellTaken(Take([fragment](const WaitKey& key) { return key.fragment == fragment; }), absl::OkStatus());", "")],
     "contribution_merged_twice_after_a_restart": [
         ("server/store/load.cc", "AND merged_version IS NULL ORDER BY site, base",
@@ -37,12 +37,12 @@ PLANTS = {
          "ORDER BY site, base")],
     "contribution_stays_in_the_next_round": [
         ("server/rounds/round_table_rounds.cc", "  contributors.clear();\n  open_[fragment] = {};", "  open_[fragment] = {};"),
-        ("server/service/coordinator_actions.cc", "    open.erase(contributor.site);\n", "")],
+        ("server/run/open_uploads.cc", "  open_[fragment].erase(site);\n", "")],
     "residual_applied_twice": [
-        ("codecs/error_feedback.cc", "  residual_ = std::move(next_residual_);\n  pending_ = false;",
-         "  residual_ = std::move(next_residual_);\n  for (float& value : residual_.values()) value += value;\n  pending_ = false;")],
+        ("codecs/error_feedback.cc", "  residual_ = std::move(next_residual_);\n",
+         "  residual_ = std::move(next_residual_);\n  for (float& value : residual_.values()) value += value;\n")],
     "upload_of_an_earlier_stay_is_taken": [  # its chunks mix with those of the same base, of another residual
-        ("server/service/coordinator_bulk.cc", "  RETURN_IF_ERROR(CheckStay(site, header.context().stay()));\n", "")],
+        ("server/run/coordinator_bulk.cc", "  RETURN_IF_ERROR(CheckStay(site, header.context().stay()));\n", "")],
     "repeat_of_what_is_merged_is_refused": [
         ("server/rounds/round_table_rounds.cc", "base >= 0 && record->second.last_merged[fragment] == base)",
          "base >= 0 && record->second.last_merged[fragment] < base)")],
@@ -51,7 +51,7 @@ PLANTS = {
          "  RETURN_IF_ERROR(read(kMomentumName, state.momentum));\n"
          "  for (float& value : state.momentum) value = 0;\n")],
     "third_site_is_left_out_of_a_merge": [
-        ("server/service/parameters.cc", "    inputs.push_back({round.contributors[i]", "    if (i < 2) inputs.push_back({round.contributors[i]")],
+        ("server/run/parameters.cc", "    inputs.push_back({round.contributors[i]", "    if (i < 2) inputs.push_back({round.contributors[i]")],
     "update_of_another_generation_is_taken": [
         ("transport/transfer.cc", "if (generation_ && header.generation && *header.generation != *generation_) return true;", ""),
         ("server/rounds/model_fact.cc", "absl::Status ModelFact::CheckGeneration(std::optional<uint64_t> named) const {\n",
@@ -61,41 +61,41 @@ PLANTS = {
         ("server/rounds/round_table_rounds.cc", "  if (!core::IsActive(record.state)) {", "  if (!core::IsActive(record.state) && !follows()) {")],
     "segments_are_not_synced": [
         ("server/store/segments.cc",
-         '    if (::fdatasync(appending.file.get()) != 0) {\n'
-         '      return formats::FileError("sync", SegmentPath(directory_, appending.segment));\n    }\n'
-         "    appending.dirty = false;", "    appending.dirty = false;")],
+         '    if (::fdatasync(each.file->get()) != 0) return formats::FileError("sync", each.path);\n', "")],
     "files_are_not_synced": [
         ("formats/atomic_file.cc", "  if (::fsync(file_.get()) != 0) return FileError(\"sync\", path_);\n", "")],
     "log_is_not_synced": [
-        ("server/store/log_file.cc", '  if (::fdatasync(file_.get()) != 0) return formats::FileError("sync", path_);\n', "")],
+        ("server/store/log_file.cc", '  return ::fdatasync(file_->get()) == 0 ? absl::OkStatus() : formats::FileError("sync", path_);\n',
+         "  return absl::OkStatus();\n")],
     "truncated_log_is_taken_for_a_torn_tail": [  # below its mark, if no payload says how far it went
         ("server/store/state_log.cc", "    if (file.torn && (!is_last || marks_.mark.sequence <= last.sequence)) return absl::OkStatus();",
          "    if (file.torn) return absl::OkStatus();"),
-        ("server/store/state_log.cc", "    if (marks_.mark.sequence > end().sequence) {\n      if (!torn_at_.empty())",
+        ("server/store/state_log.cc", "    if (marks_.mark.sequence > end().sequence && !cut_) {\n      if (!torn_at_.empty())",
          "    if (false) {\n      if (!torn_at_.empty())")],
     "retry_of_a_transfer_is_lost": [
         ("transport/transfer_queue.cc", "  pending->running = false;\n", "")],
     "step_thread_is_not_woken": [
-        ("worker/site/site_exchange.cc", "  changed_.NotifyAll();\n", "")],
+        ("worker/site/site_exchange.cc", "Perform(action, effects);\n  changed_.NotifyAll();\n", "Perform(action, effects);\n")],
     "welcome_forgets_what_was_admitted": [
-        ("server/service/coordinator.cc",
+        ("server/run/coordinator.cc",
          "  welcome->mutable_last_admitted()->Assign(decision.last_admitted.begin(), decision.last_admitted.end());\n",
          "  welcome->mutable_last_admitted()->Resize(static_cast<int>(decision.last_admitted.size()), -1);\n")],
     "replay_reads_another_chunk": [
-        ("server/service/coordinator_state.cc", "journal_->ReadChunk(one.extent, i)",
+        ("server/run/coordinator_state.cc", "journal_->ReadChunk(one.extent, i)",
          "journal_->ReadChunk(stored.back().extent, i)")],
     "every_site_weighs_as_the_first": [
-        ("server/service/parameters.cc", "inputs.push_back({round.contributors[i].site, round.contributors[i].weight, views[i]});",
+        ("server/run/parameters.cc", "inputs.push_back({round.contributors[i].site, round.contributors[i].weight, views[i]});",
          "inputs.push_back({round.contributors[i].site, round.contributors[0].weight, views[i]});")],
     "download_goes_on_a_chunk_too_far": [
-        ("server/service/download_reactor.cc", "(goes_on ? Stripes() * request_.first_chunk() : 0)",
+        ("server/calls/download_reactor.cc", "(goes_on ? Stripes() * request_.first_chunk() : 0)",
          "(goes_on ? Stripes() * (request_.first_chunk() + (request_.first_chunk() > 0 ? 1 : 0)) : 0)")],
     "snapshot_is_of_a_version_later": [
-        ("server/service/parameters.cc", "    slot.committed = {slot.state.version, digest};",
+        ("server/run/parameters.cc", "finds its version committed\n    core::MutexLock lock(mutex_);\n    slot.committed = {slot.state.version, digest};",
+         "finds its version committed\n    core::MutexLock lock(mutex_);\n"
          "    slot.committed = {slot.state.version, digest ^ (slot.state.version % 7 == 6 ? 1u : 0u)};")],
     "journal_tells_in_another_order": [
-        ("server/store/journal.cc", "  for (Item& item : batch) {\n    for (size_t i = 0; i < item.entry.merged.size(); ++i) {",
-         "  for (size_t at = batch.size(); at-- > 0;) {\n    Item& item = batch[at];\n"
+        ("server/store/journal.cc", "  for (JournalItem& item : batch) {\n    for (size_t i = 0; i < item.entry.merged.size(); ++i) {",
+         "  for (size_t at = batch.size(); at-- > 0;) {\n    JournalItem& item = batch[at];\n"
          "    for (size_t i = 0; i < item.entry.merged.size(); ++i) {")],
     "epoch_does_not_rise": [("server/store/schema.cc", "CAST(value AS INTEGER) + 1", "CAST(value AS INTEGER)")],
 }

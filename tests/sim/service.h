@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/run_config.h"
-#include "server/service/coordinator.h"
+#include "server/run/coordinator.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/ledger.h"
 #include "tests/sim/log_promise.h"

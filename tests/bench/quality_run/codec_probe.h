@@ -21,7 +21,7 @@
 #include "absl/status/status.h"
 #include "core/fragment_map.h"
 #include "core/mutex.h"
-#include "server/service/coordinator.h"
+#include "server/run/coordinator.h"
 #include "tests/bench/quality_run/local_link.h"
 
 namespace causeway::bench {

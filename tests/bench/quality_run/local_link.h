@@ -4,7 +4,7 @@
 //       ▲                                    │                                               │
 //       └───────── LinkListener ◄── tasks ◄──┴──────────── SitePeer::Send, wake ◄────────────┘
 //
-// It does what GrpcLink and the reactors of server/service do, minus everything that can break: rules, merge, codecs
+// It does what GrpcLink and the reactors of server/calls do, minus everything that can break: rules, merge, codecs
 // and their checks are the product's own, and every payload byte is made, checked and decoded as it is between
 // datacenters. One thread runs whatever the site and the coordinator ask for, in the order they ask, so that neither
 // waits for the other with a lock held.
@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "server/service/coordinator.h"
+#include "server/run/coordinator.h"
 #include "transport/coordinator_link.h"
 #include "worker/site/task_thread.h"
 

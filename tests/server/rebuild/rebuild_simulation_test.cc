@@ -8,7 +8,7 @@
 #include "server/rebuild/rebuild.h"
 #include "tests/core/fake_clock.h"
 #include "tests/formats/temporary_folder.h"
-#include "tests/server/service/messages_for_test.h"
+#include "tests/server/run/messages_for_test.h"
 
 namespace causeway::server {
 namespace {

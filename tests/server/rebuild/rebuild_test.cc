@@ -7,7 +7,7 @@
 #include "core/digest.h"
 #include "tests/core/fake_clock.h"
 #include "tests/formats/temporary_folder.h"
-#include "tests/server/service/direct_coordinator.h"
+#include "tests/server/run/direct_coordinator.h"
 
 namespace causeway::server {
 namespace {

@@ -1,0 +1,104 @@
+// Authorizes calls: checks a peer's certificate and token against the name that it claims and the call that it makes
+// (roles.h).
+//
+//   certificate's names ─┐
+//   token's SHA-256 ─────┴► name, role ── of the call? of the claimed site? ──► OK, UNAUTHENTICATED, PERMISSION_DENIED
+//
+// With neither mutual TLS nor --site_tokens every peer is trusted: that is for loopback, or for a network that
+// --insecure declares to be private. With both, the two must agree. A peer's error is a Status that says what to do;
+// the message names no secret.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/ids.h"
+#include "core/mutex.h"
+#include "server/calls/peer.h"
+#include "server/calls/roles.h"
+#include "server/calls/watched_file.h"
+
+namespace causeway::server {
+
+struct Identity {
+  std::string name;
+  Role role = Role::kSite;
+
+  friend bool operator==(const Identity&, const Identity&) = default;
+};
+
+// The lines `name role sha256` of --site_tokens, or `name sha256`: then `operator` has the role admin, and every other
+// name the role site. A name may have several lines, so that tokens can be replaced one at a time; a token belongs to
+// one name. Immutable.
+class SiteTokens {
+ public:
+  // INVALID_ARGUMENT with the "name:line" of the error.
+  static absl::StatusOr<SiteTokens> Parse(const std::string& text, const std::string& file_name);
+
+  // The owner of a token. Looks at all lines, in a time that does not depend on the token.
+  std::optional<Identity> Owner(const std::string& token) const;
+
+ private:
+  using Sha256 = std::array<uint8_t, 32>;
+  std::vector<std::pair<Identity, Sha256>> lines_;
+};
+
+// The serials of revoked certificates: one per line, in hexadecimal digits. INVALID_ARGUMENT with the "name:line" of
+// the error.
+absl::StatusOr<std::set<std::string>> ParseRevoked(const std::string& text, const std::string& file_name);
+
+struct AuthorizerOptions {
+  bool mutual_tls = false;
+  std::string site_tokens;  // path; empty: no token is required
+  std::string tls_revoked;  // path; empty: no certificate is revoked
+};
+
+// Thread-safe. Rereads its files when they have changed; while a changed file is invalid, it logs that and keeps the
+// previous contents.
+class Authorizer {
+ public:
+  // INVALID_ARGUMENT if a file is missing or wrong.
+  static absl::StatusOr<std::unique_ptr<Authorizer>> Create(AuthorizerOptions options);
+
+  // The peer's identity; nothing where neither TLS nor tokens establish it.
+  absl::StatusOr<std::optional<Identity>> Identify(const Peer& peer);
+
+  absl::Status CheckSite(const Peer& peer, const core::SiteId& site);  // that it is this site
+  absl::Status CheckCall(const Peer& peer, std::string_view call);     // that its role allows this row of roles.h
+  // Judged by the headers alone: some role may make this call, and the peer has such a role. A command is let in for
+  // any role, so that its refusal can name the request, and is recorded.
+  absl::Status CheckArrival(const Peer& peer);
+
+  uint64_t Revision();  // changes whenever the rules in force do
+
+ private:
+  explicit Authorizer(AuthorizerOptions options)
+      : options_(std::move(options)),
+        tokens_file_("site_tokens", options_.site_tokens),
+        revoked_file_("tls_revoked", options_.tls_revoked) {}
+  bool everybody() const { return !options_.mutual_tls && !tokens_file_.given(); }
+  absl::Status ReadTokens() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status ReadRevoked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReadAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckRevoked(const Peer& peer);
+  absl::StatusOr<Identity> TokenOwner(const Peer& peer);  // UNAUTHENTICATED: no owner
+  absl::StatusOr<Identity> CertificateOwner(const Peer& peer) const;
+  absl::Status CheckCertificate(const Peer& peer, const std::string& claimed) const;
+
+  const AuthorizerOptions options_;
+  core::Mutex mutex_;
+  WatchedFile tokens_file_, revoked_file_;
+  SiteTokens tokens_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> revoked_ ABSL_GUARDED_BY(mutex_);
+  uint64_t revision_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace causeway::server

@@ -1,0 +1,105 @@
+#include "server/calls/call_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "causeway/v1/coordinator.grpc.pb.h"
+#include "server/calls/gated_call.h"
+#include "server/calls/reactors.h"
+
+namespace causeway::server {
+namespace {
+
+// All methods except one are answered as generic ones: reflection lists no service that has only generic methods.
+using Generic = v1::Coordinator::WithGenericMethod_Describe<
+    v1::Coordinator::WithGenericMethod_Control<v1::Coordinator::WithRawCallbackMethod_Upload<
+        v1::Coordinator::WithGenericMethod_Download<v1::Coordinator::WithGenericMethod_GetStatus<
+            v1::Coordinator::WithGenericMethod_DrainSite<v1::Coordinator::WithGenericMethod_ChangeRun<
+                v1::Coordinator::WithGenericMethod_ReleaseSite<v1::Coordinator::WithGenericMethod_Rollback<
+                    v1::Coordinator::WithGenericMethod_GetHistory<v1::Coordinator::WithGenericMethod_Follow<
+                        v1::Coordinator::WithGenericMethod_Show<v1::Coordinator::Service>>>>>>>>>>>>;
+
+class Listed final : public Generic {
+ public:
+  using BeginUpload = std::function<grpc::ServerGenericBidiReactor*(Peer peer)>;
+  explicit Listed(BeginUpload begin_upload) : begin_upload_(std::move(begin_upload)) {}
+
+ private:
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Upload(grpc::CallbackServerContext* context) override {
+    return begin_upload_(PeerOf(*context, "Upload"));
+  }
+
+  const BeginUpload begin_upload_;
+};
+
+class UnaryCall final : public grpc::ServerGenericBidiReactor, public GatedCall {
+ public:
+  UnaryCall(Gate* gate, Peer peer, const CallService::Answer* answer)
+      : GatedCall(gate, std::move(peer)), answer_(answer) {}
+
+  void Begin(std::shared_ptr<UnaryCall> self) {
+    self_ = std::move(self);
+    if (answer_ == nullptr) return End(absl::UnimplementedError("this coordinator has no such call now"));
+    if (Arrive(self_)) StartRead(&message_);
+  }
+
+  void End(const absl::Status& status) override {
+    core::MutexLock lock(mutex_);
+    if (!std::exchange(finished_, true)) Finish(ToGrpc(status));
+  }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) return End(absl::InvalidArgumentError("expected one message, got none"));
+    Spoke();
+    absl::StatusOr<grpc::ByteBuffer> answer = (*answer_)(peer_, message_);
+    if (!answer.ok()) return End(answer.status());
+    message_ = *std::move(answer);
+    core::MutexLock lock(mutex_);
+    if (!std::exchange(finished_, true)) StartWriteAndFinish(&message_, grpc::WriteOptions(), grpc::Status::OK);
+  }
+
+  void OnCancel() override { End(absl::CancelledError("cancelled")); }
+  void OnDone() override { const std::shared_ptr<UnaryCall> self = std::move(self_); }
+
+  const CallService::Answer* const answer_;
+  grpc::ByteBuffer message_;
+  core::Mutex mutex_;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<UnaryCall> self_;
+};
+
+}  // namespace
+
+CallService::CallService(Gate* gate)
+    : gate_(gate),
+      listed_(std::make_unique<Listed>([this](Peer peer) { return Begin(Path("Upload"), std::move(peer)); })) {}
+
+void CallService::Register(grpc::ServerBuilder& builder) {
+  builder.RegisterService(listed_.get());
+  builder.RegisterCallbackGenericService(this);
+}
+
+std::string CallService::Path(const std::string& method) {
+  return absl::StrCat("/", v1::Coordinator::service_full_name(), "/", method);
+}
+
+std::string CallService::CallOf(const grpc::GenericCallbackServerContext& context) {
+  return context.method().substr(std::min(Path("").size(), context.method().size()));
+}
+
+grpc::ServerGenericBidiReactor* CallService::CreateReactor(grpc::GenericCallbackServerContext* context) {
+  return Begin(context->method(), PeerOf(*context, CallOf(*context)));
+}
+
+grpc::ServerGenericBidiReactor* CallService::Begin(const std::string& path, Peer peer) {
+  const auto stream = streams_.find(path);
+  if (stream != streams_.end()) return stream->second(std::move(peer));
+  const auto answer = answers_.find(path);
+  auto call = std::make_shared<UnaryCall>(gate_, std::move(peer), answer == answers_.end() ? nullptr : &answer->second);
+  call->Begin(call);
+  return call.get();
+}
+
+}  // namespace causeway::server

@@ -1,0 +1,103 @@
+#include <optional>
+
+#include "core/check.h"
+#include "server/calls/gated_call.h"
+#include "server/calls/reactors.h"
+#include "transport/read_message.h"
+
+namespace causeway::server {
+namespace {
+
+// The stream of a shard that follows this one. Every update is complete, so that only the last pending one is sent.
+class FollowReactor final : public CallReactor, public ShardPeer, public GatedCall {
+ public:
+  FollowReactor(Coordinator* coordinator, Gate* gate, Peer peer)
+      : GatedCall(gate, std::move(peer)), coordinator_(coordinator) {}
+
+  void Begin(std::shared_ptr<FollowReactor> self) {
+    self_ = std::move(self);
+    if (Arrive(self_)) StartRead(&incoming_);
+  }
+
+  void End(const absl::Status& status) override { FinishOnce(ToGrpc(status)); }
+
+  // ---- ShardPeer ----
+
+  void Send(const v1::MembershipUpdate& update) override {
+    core::MutexLock lock(mutex_);
+    if (finished_) return;
+    std::string run_config = waiting_ ? waiting_->run_config() : "";
+    waiting_ = update;
+    if (!run_config.empty()) waiting_->set_run_config(std::move(run_config));
+    WriteNext();
+  }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) return FinishOnce(grpc::Status::OK);
+    v1::FollowMessage message;
+    if (const absl::Status status = Take(message); !status.ok()) return End(status);
+    coordinator_->HeardOfShard(shard_, message.report());
+    core::MutexLock lock(mutex_);
+    if (!finished_) StartRead(&incoming_);
+  }
+
+  absl::Status Take(v1::FollowMessage& message) {
+    if (!begun_) Spoke();
+    RETURN_IF_ERROR(transport::ReadMessage(incoming_, &message));
+    if (begun_) return absl::OkStatus();
+    RETURN_IF_ERROR(coordinator_->BeginFollow(message.context(), self_));
+    begun_ = true;
+    shard_ = message.context().shard();
+    return absl::OkStatus();
+  }
+
+  void OnWriteDone(bool ok) override {
+    core::MutexLock lock(mutex_);
+    writing_ = false;
+    if (ok && !finished_) WriteNext();
+  }
+
+  void OnCancel() override { FinishOnce(grpc::Status::OK); }
+
+  void OnDone() override {
+    const std::shared_ptr<FollowReactor> self = std::move(self_);
+    coordinator_->EndFollow(this);
+  }
+
+  void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (writing_ || !waiting_) return;
+    writing_ = true;
+    outgoing_ = transport::ToBytes(*waiting_);
+    waiting_.reset();
+    StartWrite(&outgoing_);
+  }
+
+  void FinishOnce(const grpc::Status& status) {
+    core::MutexLock lock(mutex_);
+    if (finished_) return;
+    finished_ = true;
+    Finish(status);
+  }
+
+  Coordinator* const coordinator_;
+  grpc::ByteBuffer incoming_;
+  bool begun_ = false;  // it and the next: read and written by OnReadDone alone
+  int shard_ = 0;
+  core::Mutex mutex_;
+  grpc::ByteBuffer outgoing_;  // is being written
+  std::optional<v1::MembershipUpdate> waiting_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<FollowReactor> self_;
+};
+
+}  // namespace
+
+CallReactor* NewFollowReactor(Coordinator* coordinator, Gate* gate, Peer peer) {
+  auto reactor = std::make_shared<FollowReactor>(coordinator, gate, std::move(peer));
+  reactor->Begin(reactor);
+  return reactor.get();
+}
+
+}  // namespace causeway::server

@@ -1,0 +1,113 @@
+#include "server/calls/grpc_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "causeway/v1/coordinator.pb.h"
+#include "core/check.h"
+#include "core/limits.h"
+#include "server/calls/commands.h"
+#include "server/calls/reactors.h"
+
+namespace causeway::server {
+namespace {
+
+absl::Status History(const Coordinator& coordinator, const v1::HistoryRequest& request, v1::HistoryResponse& response) {
+  const int64_t most = core::kMaxHistoryAnswer;
+  const int64_t limit = request.limit() > 0 ? std::min<int64_t>(request.limit(), most) : most;
+  ASSIGN_OR_RETURN(const std::vector<Event> events, coordinator.History(request.after_id(), limit, request.kind()));
+  for (const Event& event : events) {
+    v1::HistoryEvent& message = *response.add_events();
+    message.set_id(event.id);
+    message.set_unix_ms(event.unix_ms);
+    message.set_kind(event.kind);
+    message.set_site(event.site);
+    message.set_fragment(event.fragment);
+    message.set_text(event.text);
+    if (event.kind != "command") continue;
+    if (const auto command = CommandRecord::FromEventText(event.text)) {
+      message.set_text(command->Text());
+      *message.mutable_command() = command->ToProto();
+    }
+  }
+  return absl::OkStatus();
+}
+
+void AddQuestions(Coordinator* coordinator, std::function<std::string()> status_json, Gate* gate,
+                  CallService& service) {
+  service.Add<v1::DescribeRequest, v1::RunDescription>(
+      "Describe", [=](const Peer& peer, const v1::DescribeRequest& request, v1::RunDescription& response) {
+        absl::Status status = gate->Question(peer, request.context().site());
+        if (status.ok()) status = coordinator->CheckContext(request.context());
+        if (status.ok()) response = coordinator->Describe();
+        return status;
+      });
+  service.Add<v1::StatusRequest, v1::StatusResponse>(
+      "GetStatus", [=](const Peer& peer, const v1::StatusRequest&, v1::StatusResponse& response) {
+        absl::Status status = gate->Question(peer, /*site=*/"");
+        if (status.ok()) response.set_json(status_json());
+        return status;
+      });
+  service.Add<v1::HistoryRequest, v1::HistoryResponse>(
+      "GetHistory", [=](const Peer& peer, const v1::HistoryRequest& request, v1::HistoryResponse& response) {
+        absl::Status status = gate->Question(peer, request.context().site());
+        if (status.ok()) status = coordinator->CheckContext(request.context());
+        if (status.ok()) status = History(*coordinator, request, response);
+        return status;
+      });
+}
+
+// An unknown change is left to the rules to refuse, for callers that may make any change.
+AskedCommand AskedChange(const v1::ChangeRunRequest& request) {
+  const std::string change = v1::ChangeRunRequest::Change_Name(request.change());
+  const std::string call = absl::StrCat("ChangeRun ", change);
+  if (RowOf(call) != nullptr) return {call, ""};
+  return {"ChangeRun STOP", absl::StrCat("change=", static_cast<int>(request.change()))};
+}
+
+void AddCommands(Coordinator* coordinator, Gate* gate, CallService& service) {
+  AddCommand<v1::DrainRequest, v1::DrainResponse>(
+      service, coordinator, gate, "DrainSite",
+      [](const v1::DrainRequest& request) {
+        return AskedCommand{"DrainSite", absl::StrCat("site=", request.site())};
+      },
+      [=](const v1::DrainRequest& request, v1::DrainResponse&) { return coordinator->Drain(request.site()); });
+  AddCommand<v1::ChangeRunRequest, v1::ChangeRunResponse>(
+      service, coordinator, gate, "ChangeRun", AskedChange,
+      [=](const v1::ChangeRunRequest& request, v1::ChangeRunResponse&) {
+        return coordinator->ChangeRun(request.change());
+      });
+  AddCommand<v1::ReleaseRequest, v1::ReleaseResponse>(
+      service, coordinator, gate, "ReleaseSite",
+      [](const v1::ReleaseRequest& request) {
+        return AskedCommand{"ReleaseSite", absl::StrCat("site=", request.site())};
+      },
+      [=](const v1::ReleaseRequest& request, v1::ReleaseResponse&) { return coordinator->Release(request.site()); });
+  AddCommand<v1::RollbackRequest, v1::RollbackResponse>(
+      service, coordinator, gate, "Rollback",
+      [](const v1::RollbackRequest& request) {
+        return AskedCommand{"Rollback", absl::StrCat("to=", request.version())};
+      },
+      [=](const v1::RollbackRequest& request, v1::RollbackResponse& response) {
+        const absl::StatusOr<std::vector<core::Version>> versions = coordinator->RollBack(request.version());
+        if (versions.ok()) response.mutable_versions()->Assign(versions->begin(), versions->end());
+        return versions.status();
+      });
+}
+
+}  // namespace
+
+std::unique_ptr<CallService> NewGrpcService(Coordinator* coordinator, std::function<std::string()> status_json,
+                                            Gate* gate) {
+  auto service = std::make_unique<CallService>(gate);
+  AddQuestions(coordinator, std::move(status_json), gate, *service);
+  AddCommands(coordinator, gate, *service);
+  service->AddStream("Control", [=](Peer peer) { return NewControlReactor(coordinator, gate, std::move(peer)); });
+  service->AddStream("Follow", [=](Peer peer) { return NewFollowReactor(coordinator, gate, std::move(peer)); });
+  service->AddStream("Upload", [=](Peer peer) { return NewUploadReactor(coordinator, gate, std::move(peer)); });
+  service->AddStream("Download", [=](Peer peer) { return NewDownloadReactor(coordinator, gate, std::move(peer)); });
+  return service;
+}
+
+}  // namespace causeway::server

@@ -1,0 +1,19 @@
+// The coordinator's gRPC interface.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "server/calls/call_service.h"
+#include "server/calls/gate.h"
+#include "server/run/coordinator.h"
+
+namespace causeway::server {
+
+// Answers every method of causeway.v1.Coordinator (reactors.h). `coordinator`, `gate` and everything that `status_json`
+// refers to outlive the server.
+std::unique_ptr<CallService> NewGrpcService(Coordinator* coordinator, std::function<std::string()> status_json,
+                                            Gate* gate = Gate::Open());
+
+}  // namespace causeway::server

@@ -1,0 +1,165 @@
+#include "server/run/admission.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "core/text.h"
+#include "transport/messages.h"
+
+namespace causeway::server {
+namespace {
+
+constexpr core::Version kAnyVersion = std::numeric_limits<core::Version>::max();
+constexpr int64_t kNotToldMs = 200;  // until shard 0's update arrives, or the sites are asked for what they hold
+
+}  // namespace
+
+Admission::Admission(const core::RunConfig& config, const core::Shard& shard, ModelBounds bounds, bool new_run,
+                     bool may_lose_its_end, Claims claims)
+    : config_(config),
+      shard_(shard),
+      bounds_(std::move(bounds)),
+      new_run_(new_run),
+      may_lose_its_end_(may_lose_its_end),
+      claims_(std::move(claims)),
+      data_(config.data, {}) {}
+
+absl::Status Admission::CheckProtocol(const v1::Context& context) const {
+  if (context.protocol() != transport::kProtocol) {
+    return absl::FailedPreconditionError(absl::StrCat("expected protocol ", transport::kProtocol, ", got ",
+                                                      context.protocol(), "; this coordinator is Causeway ",
+                                                      transport::kVersion, ", use programs of that version"));
+  }
+  if (!context.run_id().empty() && context.run_id() != config_.run_id) {
+    return absl::FailedPreconditionError(absl::StrCat("expected run ", config_.run_id, ", got ", context.run_id()));
+  }
+  // A caller that only reads does not name the shard that it expects.
+  if (const core::Shard expected{context.shard(), context.num_shards()}; expected.count > 0 && expected != shard_) {
+    return absl::FailedPreconditionError(absl::StrCat("expected ", expected.Text(), ", this is ", shard_.Text(),
+                                                      ": --coordinator names all shards of the run, in their order"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Admission::CheckContext(const v1::Context& context) const {
+  RETURN_IF_ERROR(CheckProtocol(context));
+  return claims_.Check(context);
+}
+
+absl::StatusOr<core::Manifest> Admission::ReadManifest(const v1::Join& join) const {
+  ASSIGN_OR_RETURN(core::Manifest manifest, transport::FromProto(join.manifest()));
+  RETURN_IF_ERROR(bounds_.Check(manifest));
+  return manifest;
+}
+
+std::optional<DoubtFound> Admission::FindDoubt(const v1::Join& join, const RoundTable& rounds) const {
+  const v1::Context& context = join.context();
+  if (!CheckProtocol(context).ok() || !core::IsValidName(context.site())) return std::nullopt;
+  std::vector<core::Version> admitted = rounds.LastAdmitted(context.site());
+  // It will hear that its name was given up, whatever it claims.
+  if (rounds.MayHaveForgotten(context.site())) admitted.assign(rounds.state().versions.size(), kAnyVersion);
+  return claims_.Check(join, {rounds.state().versions, admitted});
+}
+
+bool Admission::Continues(const v1::Join& join, const RoundTable& rounds) const {
+  const bool of_it = claims_.IsOfAnother(join.context()) && join.context().lineage() == claims_.own().continues;
+  if (!of_it || !rounds.state().sites.contains(join.context().site())) return false;
+  // If it has not contributed since, its last contribution is the one before the rebuilt version.
+  const std::vector<core::Version> admitted = rounds.LastAdmitted(join.context().site());
+  for (int p = 0; p < join.versions_size() && p < std::ssize(admitted); ++p) {
+    if (shard_.Owns(p) && join.versions(p) > admitted[p] + 1) return false;
+  }
+  return true;
+}
+
+JoinDecision Admission::Refuse(const core::SiteId& site, const DoubtFound& found, int64_t now_ms, RoundTable& rounds,
+                               Outbox& outbox) {
+  const bool is_final = new_run_ && found.doubt == Doubt::kUnknownLineage;
+  const bool completes = found.doubt == Doubt::kHistoryLost && may_lose_its_end_;
+  JoinDecision decision{.reason = found.text, .retry_after_ms = completes ? kNotToldMs : Strangers::kAskAgainMs};
+  if (is_final) return {.reason = found.text, .retry_after_ms = 0};
+  if (strangers_.Note(site, found, now_ms)) {
+    outbox.Note(std::string(DoubtName(found.doubt)), site, -1, found.text);
+    if (found.doubt == Doubt::kHistoryLost) {
+      rounds.Doubt(absl::StrCat("site ", site, ": ", found.text, "; causewayctl resume goes on without that"));
+    }
+  }
+  return decision;
+}
+
+JoinDecision Admission::Decide(const v1::Join& join, const absl::Status& may_join, bool continues, int64_t now_ms,
+                               RoundTable& rounds) {
+  const core::SiteId& site = join.context().site();
+  if (!may_join.ok()) {
+    return {.reason = std::string(may_join.message()),
+            .retry_after_ms = absl::IsUnavailable(may_join) ? kNotToldMs : 0};
+  }
+  strangers_.Forget(site);
+  JoinRequest request{.site = site,
+                      .session = join.context().session(),
+                      .held = {join.versions().begin(), join.versions().end()},
+                      .from_checkpoint = join.from_checkpoint(),
+                      .stay = join.stay()};
+  if ((claims_.IsOfAnother(join.context()) && !continues) || claims_.HoldsLost(join)) request.held.clear();
+  return rounds.Join(request, now_ms);
+}
+
+absl::StatusOr<std::optional<core::FragmentMap>> Admission::CheckModel(const v1::Join& join,
+                                                                       const absl::StatusOr<core::Manifest>& manifest,
+                                                                       const std::set<core::CodecId>& codecs,
+                                                                       const ModelFact& model,
+                                                                       const RoundTable& rounds) const {
+  RETURN_IF_ERROR(CheckProtocol(join.context()));
+  if (!core::IsValidName(join.context().site())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("site name: expected 1 to 64 letters, digits, '.', '_' or '-', not starting with '.', got ",
+                     core::Quoted(join.context().site())));
+  }
+  if (join.context().session().empty()) return absl::InvalidArgumentError("session: expected one, got none");
+  for (core::CodecId codec : codecs) {
+    if (std::count(join.codecs().begin(), join.codecs().end(), static_cast<uint32_t>(codec)) > 0) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("the run uses codec ", core::CodecName(codec), ", which the site does not know"));
+  }
+  RETURN_IF_ERROR(manifest.status());
+  if (model.known() && core::CompareManifests(model.map().manifest(), *manifest).ok()) return std::nullopt;
+  const bool follows = rounds.follows();
+  if (follows && !model.known()) return absl::UnavailableError("shard 0 has not told this shard of the model yet");
+  const absl::Status fits = model.CheckManifest(*manifest, follows || rounds.AnySiteIn());
+  if (!fits.ok() && follows && !model.stays()) {
+    return absl::UnavailableError(absl::StrCat("shard 0 has not told this shard of that model yet: ", fits.message()));
+  }
+  RETURN_IF_ERROR(fits);
+  ASSIGN_OR_RETURN(core::FragmentMap map, BuildFragmentMap(*manifest, config_.sync));
+  return map;
+}
+
+absl::StatusOr<core::SiteData> Admission::CheckData(const v1::Join& join, const RoundTable& rounds) const {
+  ASSIGN_OR_RETURN(core::SiteData data, transport::DataFromProto(join));
+  if (!rounds.follows()) RETURN_IF_ERROR(data_.CheckJoin(join.context().site(), data, rounds.state()));
+  return data;
+}
+
+void Admission::DeclareData(const core::SiteId& site, const core::SiteData& data, const RoundTable& rounds,
+                            Outbox& outbox) {
+  if (data_.Declare(site, data, rounds.state())) outbox.Store(data_.known());
+}
+
+void Admission::ForgetData(const core::SiteId& site, Outbox& outbox) {
+  if (data_.Forget(site)) outbox.Store(data_.known());
+}
+
+void SetAdmitted(const v1::Join& join, const JoinDecision& decision, bool continues, const core::Shard& shard,
+                 v1::Welcome* welcome) {
+  welcome->mutable_last_admitted()->Assign(decision.last_admitted.begin(), decision.last_admitted.end());
+  for (int p = 0; continues && p < welcome->last_admitted_size() && p < join.versions_size(); ++p) {
+    if (shard.Owns(p) && join.versions(p) == welcome->last_admitted(p) + 1) {
+      welcome->set_last_admitted(p, welcome->last_admitted(p) - 1);
+    }
+  }
+}
+
+}  // namespace causeway::server

@@ -1,0 +1,87 @@
+// Whether a joiner fits the run in all that the rules do not know: its protocol and run, its codecs, its model, its
+// data, and what it has seen of the run's state.
+//
+//   Join ─► FindDoubt (claims) ─► CheckModel ─► CheckData ─► the rules' Join
+//              └► the joiner waits, a stranger: this state may be an older copy
+//
+// One owner at a time, but for the functions that say they are constant.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "causeway/v1/coordinator.pb.h"
+#include "core/fragment_map.h"
+#include "core/run_config.h"
+#include "server/rounds/data_fact.h"
+#include "server/rounds/model_fact.h"
+#include "server/rounds/round_table.h"
+#include "server/rounds/strangers.h"
+#include "server/run/claims.h"
+#include "server/run/model_bounds.h"
+#include "server/run/outbox.h"
+
+namespace causeway::server {
+
+class Admission {
+ public:
+  // `may_lose_its_end`: sites that prove more than the state holds are asked for it (a relaxed journal's end is lost).
+  // `config` outlives it.
+  Admission(const core::RunConfig& config, const core::Shard& shard, ModelBounds bounds, bool new_run,
+            bool may_lose_its_end, Claims claims);
+
+  const Claims& claims() const { return claims_; }  // constant
+
+  // Constant. FAILED_PRECONDITION names what differs: protocol, run, shard; or a state that the caller has seen.
+  absl::Status CheckProtocol(const v1::Context& context) const;
+  absl::Status CheckContext(const v1::Context& context) const;
+  absl::StatusOr<core::Manifest> ReadManifest(const v1::Join& join) const;  // takes milliseconds
+
+  // Something that the joiner has seen and this state lacks; it takes precedence over a difference from another
+  // state's model.
+  std::optional<DoubtFound> FindDoubt(const v1::Join& join, const RoundTable& rounds) const;
+  // Whether this state contains everything that the site holds of its former lineage.
+  bool Continues(const v1::Join& join, const RoundTable& rounds) const;
+  // Its map, if the joiner brings another model than the present one. UNAVAILABLE: retry later.
+  absl::StatusOr<std::optional<core::FragmentMap>> CheckModel(const v1::Join& join,
+                                                              const absl::StatusOr<core::Manifest>& manifest,
+                                                              const std::set<core::CodecId>& codecs,
+                                                              const ModelFact& model, const RoundTable& rounds) const;
+  // Shard 0 decides which sites are in; the others receive the same data.
+  absl::StatusOr<core::SiteData> CheckData(const v1::Join& join, const RoundTable& rounds) const;
+
+  // It waits with its parameters until an operator has decided.
+  JoinDecision Refuse(const core::SiteId& site, const DoubtFound& found, int64_t now_ms, RoundTable& rounds,
+                      Outbox& outbox);
+  // The rules' word, if `may_join` is OK.
+  JoinDecision Decide(const v1::Join& join, const absl::Status& may_join, bool continues, int64_t now_ms,
+                      RoundTable& rounds);
+
+  // ---- The sites' data ----
+  void RestoreData(core::DataOfSites known) { data_ = DataFact(config_.data, std::move(known)); }
+  // To be called before the joiner counts as in the run: data of a run without sites gives way, as a model does.
+  void DeclareData(const core::SiteId& site, const core::SiteData& data, const RoundTable& rounds, Outbox& outbox);
+  void ForgetData(const core::SiteId& site, Outbox& outbox);
+  const DataFact& data() const { return data_; }
+
+  const Strangers& strangers() const { return strangers_; }
+
+ private:
+  const core::RunConfig& config_;
+  const core::Shard shard_;
+  const ModelBounds bounds_;
+  const bool new_run_, may_lose_its_end_;
+  const Claims claims_;
+  DataFact data_;
+  Strangers strangers_;
+};
+
+// The fields of a welcome that say which of a joiner's contributions have been admitted. `continues`: it has taken all
+// updates up to its versions, so that a contribution still pending was too late for them, and was lost with the state.
+void SetAdmitted(const v1::Join& join, const JoinDecision& decision, bool continues, const core::Shard& shard,
+                 v1::Welcome* welcome);
+
+}  // namespace causeway::server

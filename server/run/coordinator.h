@@ -1,0 +1,263 @@
+// The coordinator: turns incoming calls into events for the rules, and the rules' decisions into messages, merges and
+// files. It decides nothing itself.
+//
+//   reactors ── Join, Ready, chunks … ──► Coordinator ──► RoundTable (rules)
+//      ▲                                     │ decisions, and their effects
+//      │                                     ▼
+//      ├── SitePeer::Send, verdicts ◄──── Journal (durable first)
+//      └── updates ◄──── Parameters (merge thread) ◄──┘
+//
+// Nothing leaves before it is durable: an event changes the rules' state at once, and every visible effect of it
+// (messages, verdicts, merges) follows when the journal has it, in the order of the events. A crash in between loses
+// only decisions that no peer has seen.
+//
+// Thread-safe: one mutex around the rules and the open contributions; writing, merging and encoding happen outside it.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "causeway/v1/coordinator.pb.h"
+#include "core/clock.h"
+#include "core/mutex.h"
+#include "core/run_config.h"
+#include "server/rounds/data_fact.h"
+#include "server/rounds/model_fact.h"
+#include "server/rounds/round_table.h"
+#include "server/rounds/strangers.h"
+#include "server/run/claims.h"
+#include "server/run/members.h"
+#include "server/run/model_bounds.h"
+#include "server/run/open_uploads.h"
+#include "server/run/outbox.h"
+#include "server/run/parameters.h"
+#include "server/run/run_codecs.h"
+#include "server/run/run_figures.h"
+#include "server/run/shard_reports.h"
+#include "server/status/status_board.h"
+#include "server/status/status_snapshot.h"
+#include "server/store/journal.h"
+
+namespace causeway::server {
+
+// Another shard's end of a Follow stream, as shard 0 sees it. Thread-safe, does not block.
+class ShardPeer {
+ public:
+  virtual ~ShardPeer() = default;
+  virtual void Send(const v1::MembershipUpdate& update) = 0;
+};
+
+struct CoordinatorOptions {
+  core::RunConfig config;
+  std::string run_config;   // the same, serialized, for sites
+  std::string config_json;  // the same, for /status
+  const core::Clock* clock = &core::SystemClock();
+  StatusBoard* board = nullptr;  // updated by Tick; outlives the coordinator; nullptr: no status
+  // This coordinator's place among several; a shard beyond the first follows the one at `lead`.
+  core::Shard shard;
+  std::string lead;  // HOST:PORT, for messages
+  // Checks that shard 0's serialized config equals this one's.
+  std::function<absl::Status(const std::string& run_config)> check_config;
+  ModelBounds bounds;
+  bool new_run = false;  // sites of an unknown lineage are refused permanently, and do not hold up the seed
+  std::optional<std::string> completed;  // how the state's lost end was made good; empty: not; nothing: not yet tried
+};
+
+class Coordinator {
+ public:
+  // Begins a new run, or continues the journal's (the caller has checked that it is the same one): rounds that were
+  // decided and not merged are merged again. DATA_LOSS if the stored state is inconsistent. `journal` outlives it.
+  static absl::StatusOr<std::unique_ptr<Coordinator>> Create(CoordinatorOptions options, Journal* journal,
+                                                             StoredRun stored);
+  ~Coordinator();
+
+  v1::RunDescription Describe() const;
+
+  // FAILED_PRECONDITION if the caller names another run, protocol or shard, or has seen a state other than this one.
+  absl::Status CheckContext(const v1::Context& context) const;
+
+  // ---- Control streams ----
+  void Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& join);
+  void Ready(const SitePeer* peer);
+  void Progress(const SitePeer* peer, const v1::Progress& progress);
+  void Leave(const SitePeer* peer, const v1::Leave& leave);
+  void Disconnected(const SitePeer* peer);
+  // True: the journal is full, and a stream of control messages resumes reading when `read_on` is called, on another
+  // thread.
+  bool AwaitsJournal(std::function<void()> read_on);
+  // A stream of the site was ended because it exceeded a limit: shown for a minute, if the site is known.
+  void Flooded(const core::SiteId& site, const std::string& why);
+
+  // ---- Bulk streams ----
+
+  // A contribution (or initial parameters) that is being received.
+  struct Upload {
+    std::shared_ptr<Contribution> contribution;  // nullptr: the verdict needs no chunk
+    std::shared_ptr<SiteMeters> meters;
+  };
+  using OnVerdict =
+      std::function<void(const absl::StatusOr<v1::Verdict>&)>;  // not OK: the stream ends with this status
+  absl::StatusOr<Upload> BeginUpload(const v1::UploadHeader& header);
+  // Admits the contribution once every chunk is there, or none is needed. The verdict comes on another thread, when it
+  // is durable.
+  void CompleteUpload(const v1::UploadHeader& header, Upload upload, OnVerdict verdict);
+
+  struct Download {
+    std::shared_ptr<ChunkSource> source;  // nullptr: `waiter` is answered when a retry makes sense
+    uint64_t generation = 0;              // of the model
+  };
+  absl::StatusOr<Download> BeginDownload(const v1::DownloadRequest& request, Waiter waiter);
+  std::shared_ptr<SiteMeters> Meters(const core::SiteId& site);
+
+  // A stream of a download has sent everything; it began at `begun_ms` of now_ms().
+  void Taken(const v1::DownloadRequest& request, int64_t begun_ms);
+  int64_t now_ms() const { return options_.clock->NowMs(); }
+  const Claims& claims() const { return claims_; }
+
+  // ---- Shards (coordinator_shards.cc) ----
+  // Shard 0: the other shards' streams. FAILED_PRECONDITION if the caller is no shard of this run.
+  absl::Status BeginFollow(const v1::Context& context, const std::shared_ptr<ShardPeer>& peer);
+  void HeardOfShard(int shard, const v1::ShardReport& report);
+  void EndFollow(const ShardPeer* peer);
+  // A shard beyond the first: updates from shard 0, and the report to it. A report contains only durable facts.
+  void Follow(const v1::MembershipUpdate& update);
+  v1::ShardReport Report() const { return report_.Message(); }
+  void Fail(const absl::Status& status);  // it cannot continue
+
+  // ---- The people who run it ----
+  absl::Status Drain(const core::SiteId& site);                 // FAILED_PRECONDITION if it is not in the run
+  absl::Status ChangeRun(v1::ChangeRunRequest::Change change);  // FAILED_PRECONDITION if it changes nothing
+  absl::Status Release(const core::SiteId& site);               // FAILED_PRECONDITION if it is not in quarantine
+  // The parameters of a kept version become the newest, and all sites join anew, from them. Returns the resulting
+  // version of each fragment. FAILED_PRECONDITION: the version is not kept; the message lists those that are.
+  absl::StatusOr<std::vector<core::Version>> RollBack(core::Version version);
+  absl::StatusOr<std::vector<Event>> History(int64_t after_id, int64_t limit, const std::string& kind = "") const;
+
+  // Records a command and its result (commands.h); returns when the record is durable.
+  absl::Status RecordCommand(const std::string& text);
+  StatusSnapshot Status() const;
+
+  // ---- The owner of the process ----
+  void Tick();                  // a few dozen times a second
+  absl::Status Finish();        // after the last call: merges the decided rounds and saves snapshots
+  bool done() const;            // and all peers have been notified
+  absl::Status status() const;  // not OK: why it cannot continue
+  bool lacks_its_end() const;   // its sites prove more than its state holds, and its log may have lost its end
+
+ private:
+  Coordinator(CoordinatorOptions options, Journal* journal);
+  absl::Status Restore(StoredRun stored);
+  void MergeAgain(const std::vector<StoredFragment>& fragments) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Contributions> ReadContributions(const core::Fragment& fragment, const codecs::LegCodec& leg,
+                                                  const std::vector<StoredContribution>& stored) const;
+  std::optional<RoundCodecs> DecideCodecs(core::FragmentId fragment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Checks a joiner in everything but the rules: returns the map of its model, if that differs from the current one.
+  // UNAVAILABLE: retry later.
+  using OtherModel = std::optional<core::FragmentMap>;
+  absl::StatusOr<OtherModel> CheckJoin(const v1::Join& join, const absl::StatusOr<core::Manifest>& manifest)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<core::Manifest> ReadManifest(const v1::Join& join) const;  // takes milliseconds
+  absl::StatusOr<core::SiteData> CheckData(const v1::Join& join) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DeclareData(const core::SiteId& site, const core::SiteData& data) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteEvaluation(const core::SiteId& site, const core::Progress& progress) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckProtocol(const v1::Context& context) const;  // and run and shard
+  // Whether this state contains everything that the site holds of its former lineage.
+  bool Continues(const v1::Join& join) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::optional<DoubtFound> FindDoubtAt(const v1::Join& join) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  JoinDecision Refuse(const core::SiteId& site, const DoubtFound& found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  JoinDecision Decide(const v1::Join& join, const absl::Status& may_join, bool continues)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DeclareModel(const core::FragmentMap& map, const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteModel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);   // to the journal
+  void BeginModel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // the one in model_, from now on
+
+  // coordinator_actions.cc: the effects of an event. They are collected, and go to the journal with Publish.
+  void Perform(const Actions& actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Perform(const RequestSeed& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Perform(const Enter& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Perform(const CloseRound& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Perform(const Forgotten& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Perform(const Dropped& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status TellRules(v1::ChangeRunRequest::Change change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SendDrain(const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetArriving(const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // except admitted ones
+  void NoteStall(int64_t now_ms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteReasons() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Upload> BeginSeed(const v1::UploadHeader& header) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CompleteSeed(const v1::UploadHeader& header, const OnVerdict& verdict);
+  std::vector<StartingFragment> DecodeSeed(const core::FragmentMap& map,
+                                           std::vector<std::shared_ptr<Contribution>> seeds) const;
+  absl::Status SaveSeed(const RunRecord& run, std::vector<StartingFragment>& fragments) const;
+  void Forget(core::FragmentId fragment, const core::SiteId& site, const Upload& upload)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RefuseValues(const v1::UploadHeader& header, const core::Admitted& admitted, const std::string& why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void OnMerged(const MergedRound& merged);
+  bool Owns(core::FragmentId fragment) const { return options_.shard.Owns(fragment); }
+  absl::Status CheckOwned(core::FragmentId fragment) const;
+  absl::Status CheckStay(const core::SiteId& site, int64_t stay) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckLeads(const std::string& what) const;  // FAILED_PRECONDITION, naming the address to use instead
+  v1::MembershipUpdate MakeUpdate() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteMembership() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteReport() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Take(const v1::MembershipUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status TakeUpdate(const v1::MembershipUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status FollowModel(const v1::MembershipUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // coordinator_status.cc: the status for readers.
+  StatusSnapshot MakeSnapshot() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  SiteStatus MakeSiteStatus(const core::SiteId& site, const core::SiteRecord& record) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string WhyJoining(const core::SiteId& site) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SetContributing(const core::SiteRecord& record, SiteStatus& status) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteDecided(const CloseRound& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // for the status
+  core::Version NextVersion(core::FragmentId fragment) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return rounds_->state().versions[fragment] + 1;  // that its open round makes
+  }
+  std::string WhyMissed(const CloseRound& action, const core::SiteId& site, const core::SiteRecord& record) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PublishStatus();  // on the thread that ticks
+
+  const CoordinatorOptions options_;
+  Journal* const journal_;
+  const int64_t started_ms_;
+  const Claims claims_;
+
+  mutable core::Mutex mutex_;
+  std::unique_ptr<RoundTable> rounds_ ABSL_GUARDED_BY(mutex_);
+  ModelFact model_ ABSL_GUARDED_BY(mutex_);
+  v1::Welcome welcome_ ABSL_GUARDED_BY(mutex_);  // only the fields that describe the model
+  DataFact data_ ABSL_GUARDED_BY(mutex_);
+  Strangers strangers_ ABSL_GUARDED_BY(mutex_);
+  Members members_ ABSL_GUARDED_BY(mutex_);
+  OpenUploads open_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Contribution>> seeds_ ABSL_GUARDED_BY(mutex_);  // initial parameters, arriving
+  RunCodecs codecs_ ABSL_GUARDED_BY(mutex_);
+  EvalLoss eval_loss_ ABSL_GUARDED_BY(mutex_);
+  std::string noted_reason_ ABSL_GUARDED_BY(mutex_);
+  std::map<core::FragmentId, std::string> noted_round_reasons_ ABSL_GUARDED_BY(mutex_);
+  bool noted_held_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t rounds_closed_ ABSL_GUARDED_BY(mutex_) = 0;         // in this life
+  std::optional<int64_t> ticked_ms_ ABSL_GUARDED_BY(mutex_);  // in this life
+  int64_t sampled_ms_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  Outbox outbox_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<ShardPeer>> followers_ ABSL_GUARDED_BY(mutex_);
+  core::Membership membership_ ABSL_GUARDED_BY(mutex_);   // as sent to followers, or received from shard 0
+  uint64_t told_generation_ ABSL_GUARDED_BY(mutex_) = 0;  // to followers
+  std::optional<v1::MembershipUpdate> late_update_ ABSL_GUARDED_BY(mutex_);  // waits until a seed is saved
+  OwnReport report_;
+  ShownShards shown_shards_;
+  RunFigures figures_;
+  const std::shared_ptr<Waiters> waiters_ = std::make_shared<Waiters>();
+  std::shared_ptr<Parameters> parameters_;  // of the model; last: its thread calls us
+};
+
+}  // namespace causeway::server

@@ -1,0 +1,155 @@
+// The part of Coordinator that carries out the rules' decisions: collects rows and effects, and publishes them.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/check.h"
+#include "core/limits.h"
+#include "core/text.h"
+#include "server/run/coordinator.h"
+#include "transport/messages.h"
+
+namespace causeway::server {
+
+void Coordinator::Publish() {
+  NoteReasons();
+  NoteMembership();
+  NoteReport();
+  outbox_.Publish(rounds_->state(), *journal_);
+}
+
+void Coordinator::Perform(const Actions& actions) {
+  // Rounds come first: they take the contributions left by sites that are gone.
+  for (const Action& action : actions) {
+    if (const auto* close = std::get_if<CloseRound>(&action)) Perform(*close);
+  }
+  for (const Action& action : actions) {
+    if (std::holds_alternative<CloseRound>(action)) continue;
+    std::visit([this](const auto& chosen) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { Perform(chosen); }, action);
+  }
+}
+
+void Coordinator::Perform(const RequestSeed& action) {
+  if (!model_.known()) return;
+  if (!model_.stays()) {  // else another shard lacks its part
+    // Parts sent by another seeder so far are void.
+    const bool another = model_.ExpectSeedFrom(action.site, rounds_->state().sites.at(action.site).session);
+    if (another || seeds_.empty()) seeds_.assign(model_.map().num_fragments(), nullptr);
+    if (another) NoteModel();
+  }
+  spdlog::info("site {}: the initial parameters are requested from it", action.site);
+  v1::CoordinatorMessage message;
+  message.mutable_seed_request();
+  members_.Send(action.site, message, outbox_);
+}
+
+void Coordinator::Perform(const Enter& action) {
+  const std::string where =
+      rounds_->follows() ? "where shard 0 has put it" : absl::StrCat("after step ", action.entry.step);
+  spdlog::info("site {}: enters {}", action.site, where);
+  outbox_.StateChanged();
+  outbox_.Note("enter", action.site, -1, where);
+  v1::CoordinatorMessage message;
+  transport::ToProto(action.entry, message.mutable_entry());
+  members_.Send(action.site, message, outbox_);
+}
+
+std::optional<RoundCodecs> Coordinator::DecideCodecs(core::FragmentId fragment) {
+  const std::optional<RoundCodecs> codecs = codecs_.Decide(fragment, rounds_->ActiveSites());
+  for (const std::string& change : codecs_.TakeChanges()) {
+    spdlog::info("codec {}", change);
+    outbox_.Note("codec", change);
+  }
+  return codecs;
+}
+
+void Coordinator::Perform(const CloseRound& action) {
+  RoundRecord round{.fragment = action.fragment,
+                    .base = action.base,
+                    .outer = options_.config.outer,
+                    .sites = action.sites,
+                    .reason = action.reason,
+                    .codecs = DecideCodecs(action.fragment),
+                    .rolled_back_to = action.rolled_back_to};
+  std::vector<double> weights;
+  for (const CloseRound::Contributor& contributor : action.contributors) weights.push_back(contributor.weight);
+  const std::vector<float> normalized = NormalizedWeights(weights);
+  NoteDecided(action);
+  MergeJob job;
+  for (size_t i = 0; i < action.contributors.size(); ++i) {
+    const CloseRound::Contributor& contributor = action.contributors[i];
+    round.contributors.push_back({contributor.site, contributor.base, normalized[i] * contributor.clip});
+    job.contributions.push_back(open_.Take(action.fragment, contributor.site));
+    members_[contributor.site].merged_weight += normalized[i];
+  }
+  if (action.rolled_back_to) open_.Clear(action.fragment);
+  ++rounds_closed_;
+  // Without its numbers, a reason changes only when something other than the time does.
+  std::string reason = action.reason;
+  std::erase_if(reason, [](char c) { return absl::ascii_isdigit(c); });
+  std::string& noted = noted_round_reasons_[action.fragment];
+  if (noted != reason) spdlog::info("fragment {}: rounds close as {}", action.fragment, action.reason);
+  noted = std::move(reason);
+  outbox_.Note(
+      "round", "", action.fragment,
+      absl::StrCat("version ", action.base + 1, ": ", action.reason, ": ",
+                   absl::StrJoin(round.contributors, ", ", [](std::string* out, const RoundRecord::Contributor& c) {
+                     absl::StrAppend(out, c.site, " (base ", c.base, ", weight ", c.weight, ")");
+                   })));
+  outbox_.StateChanged();
+  job.round = round;
+  outbox_.Store(std::move(round));
+  outbox_.Then([this, job = std::make_shared<MergeJob>(std::move(job))] { parameters_->Merge(std::move(*job)); });
+}
+
+void Coordinator::Perform(const Dropped& action) {
+  spdlog::info("site {}: is out of the run: {}", action.site, action.reason);
+  outbox_.StateChanged();
+  outbox_.Note("drop", action.site, -1, action.reason);
+  ForgetArriving(action.site);
+  Member& member = members_[action.site];
+  core::Progress progress = *member.progress;
+  progress.in_flight.clear();
+  member.progress = std::make_shared<const core::Progress>(std::move(progress));
+  member.silent_ms.reset();
+  members_.Close(action.site, outbox_);
+}
+
+void Coordinator::Perform(const Forgotten& action) {
+  spdlog::warn("site {}: its name is given up: the run has {} sites, and it has been gone for the longest time",
+               action.site, core::kMaxSites);
+  outbox_.StateChanged();
+  outbox_.Note("forget", action.site, -1, "if it comes back, it starts from the anchor");
+  if (data_.Forget(action.site)) outbox_.Store(data_.known());
+  members_.Erase(action.site);
+  figures_.Forget(action.site);
+}
+
+void Coordinator::ForgetArriving(const core::SiteId& site) {
+  for (core::FragmentId p = 0; p < open_.num_fragments(); ++p) {
+    if (rounds_->state().contributions[p].contains(site)) continue;
+    open_.Erase(p, site);
+    figures_.Forget(p, site);
+  }
+}
+
+void Coordinator::NoteReasons() {
+  if (const bool held = rounds_->held(); held != noted_held_) {
+    noted_held_ = held;
+    v1::CoordinatorMessage message;
+    message.mutable_hold()->set_held(held);
+    members_.SendToAll(message, outbox_);
+  }
+  const std::string reason = rounds_->Reason();
+  if (reason == noted_reason_) return;
+  noted_reason_ = reason;
+  if (reason.empty()) return;
+  spdlog::info("{}: {}", RunStateName(rounds_->run_state()), reason);
+  outbox_.Note("run", absl::StrCat(RunStateName(rounds_->run_state()), ": ", reason));
+  members_.SendToAll(transport::NoticeOf(reason), outbox_);
+}
+
+}  // namespace causeway::server

@@ -1,0 +1,261 @@
+// The part of Coordinator that serves bulk streams.
+#include <malloc.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "server/run/coordinator.h"
+
+namespace causeway::server {
+namespace {
+
+v1::Verdict Admitted() {
+  v1::Verdict verdict;
+  verdict.set_admitted(true);
+  return verdict;
+}
+
+v1::Verdict Refused(absl::string_view reason) {
+  v1::Verdict verdict;
+  verdict.set_reason(std::string(reason));
+  return verdict;
+}
+
+core::Admitted AdmittedOf(const v1::UploadHeader& header) {
+  return {.base = header.base_version(), .tokens = header.tokens(), .steps = header.steps()};
+}
+
+template <typename Message>
+std::optional<uint64_t> GenerationOf(const Message& message) {
+  return message.has_generation() ? std::optional(message.generation()) : std::nullopt;
+}
+
+// A repeat of an admitted contribution is answered like the first; any other failure is a refusal.
+v1::Verdict VerdictOf(const absl::Status& status) {
+  return absl::IsAlreadyExists(status) ? Admitted() : Refused(status.message());
+}
+
+}  // namespace
+
+std::shared_ptr<SiteMeters> Coordinator::Meters(const core::SiteId& site) {
+  core::MutexLock lock(mutex_);
+  const Member* const member = members_.Find(site);
+  // A caller that never joined is answered, not counted.
+  return member == nullptr ? std::make_shared<SiteMeters>() : member->meters;
+}
+
+// Chunks of an earlier stay were made with another residual: they must not be mixed with new ones of the same base.
+absl::Status Coordinator::CheckStay(const core::SiteId& site, int64_t stay) const {
+  const auto record = rounds_->state().sites.find(site);
+  if (stay == 0 || record == rounds_->state().sites.end() || record->second.stay == stay) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("expected stay ", record->second.stay, " of the site, got ", stay, "; retry"));
+}
+
+absl::StatusOr<Coordinator::Upload> Coordinator::BeginUpload(const v1::UploadHeader& header) {
+  RETURN_IF_ERROR(CheckContext(header.context()));
+  RETURN_IF_ERROR(CheckOwned(header.fragment()));
+  core::MutexLock lock(mutex_);
+  RETURN_IF_ERROR(model_.CheckGeneration(GenerationOf(header)));
+  if (header.initial()) return BeginSeed(header);
+  const core::SiteId& site = header.context().site();
+  RETURN_IF_ERROR(CheckStay(site, header.context().stay()));
+  const absl::Status status =
+      rounds_->CheckContribution(site, header.context().session(), header.fragment(), AdmittedOf(header));
+  if (!status.ok()) return Upload{};
+  const OpenUploads::Arriving* arriving = open_.Find(header.fragment(), site);
+  if (arriving == nullptr || arriving->base != header.base_version()) {
+    open_.Put(header.fragment(), site,
+              {std::make_shared<Contribution>(
+                   codecs::PlanChunks(model_.map().fragment(header.fragment()), codecs_.UpLeg(header.fragment()))),
+               header.base_version(), options_.clock->NowMs()});
+    arriving = open_.Find(header.fragment(), site);
+    figures_.Begun(header.fragment(), NextVersion(header.fragment()), site);
+  }
+  return Upload{.contribution = arriving->contribution, .meters = members_[site].meters};
+}
+
+absl::StatusOr<Coordinator::Upload> Coordinator::BeginSeed(const v1::UploadHeader& header) {
+  const core::SiteId& site = header.context().site();
+  const Member* const member = members_.Find(site);
+  if (model_.stays()) return Upload{};  // a repeat
+  if (rounds_->follows() && site != model_.seeder()) {
+    return absl::UnavailableError("shard 0 has not told this shard that it asked this site");
+  }
+  if (member == nullptr || member->session != header.context().session() || site != model_.seeder() || seeds_.empty() ||
+      header.fragment() < 0 || header.fragment() >= static_cast<int>(seeds_.size())) {
+    return absl::FailedPreconditionError("the coordinator did not ask this site for that fragment");
+  }
+  std::shared_ptr<Contribution>& seed = seeds_[header.fragment()];
+  if (seed == nullptr) {
+    seed = std::make_shared<Contribution>(
+        codecs::PlanChunks(model_.map().fragment(header.fragment()), codecs::Unencoded()));
+  }
+  return Upload{.contribution = seed, .meters = member->meters};
+}
+
+void Coordinator::CompleteUpload(const v1::UploadHeader& header, Upload upload, OnVerdict verdict) {
+  if (header.initial()) {
+    upload.contribution.reset();  // seeds_ owns it, and releases it as soon as it is decoded
+    return CompleteSeed(header, verdict);
+  }
+  core::MutexLock lock(mutex_);
+  const core::SiteId& site = header.context().site();
+  core::Admitted admitted = AdmittedOf(header);
+  const absl::Status status = rounds_->CheckContribution(site, header.context().session(), header.fragment(), admitted);
+  if (!status.ok()) {
+    // A repeat of an admitted contribution is also answered only when that is durable: it may still be on its way to
+    // the journal.
+    if (absl::IsInvalidArgument(status)) RefuseValues(header, admitted, std::string(status.message()));
+    outbox_.Then([verdict, answer = VerdictOf(status)] { verdict(answer); });
+    if (upload.contribution != nullptr && !absl::IsAlreadyExists(status)) Forget(header.fragment(), site, upload);
+    return Publish();
+  }
+  const OpenUploads::Arriving* const arriving = open_.Find(header.fragment(), site);
+  if (upload.contribution == nullptr || arriving == nullptr || arriving->contribution != upload.contribution) {
+    outbox_.Then([verdict] { verdict(Refused("the site has begun this contribution anew")); });
+    return Publish();
+  }
+  admitted.norm = upload.contribution->Norm();
+  const int64_t parameters = model_.map().fragment(header.fragment()).parameters;
+  if (const auto why = rounds_->WhyTooLong(site, header.fragment(), admitted, parameters)) {
+    RefuseValues(header, admitted, *why);
+    outbox_.Then([verdict, why = *why] { verdict(Refused(why)); });
+    Forget(header.fragment(), site, upload);
+    return Publish();
+  }
+  ContributionRecord record{.fragment = header.fragment(), .site = site, .admitted = admitted};
+  for (const std::string& chunk : upload.contribution->chunks()) {
+    record.chunks.push_back(ChunkPtr(upload.contribution, &chunk));  // shares the contribution's life
+  }
+  outbox_.Store(std::move(record));
+  const int64_t now_ms = options_.clock->NowMs();
+  const int64_t begun_ms = arriving->begun_ms;
+  figures_.Arrived(header.fragment(), NextVersion(header.fragment()), site, begun_ms);
+  members_[site].norm = {.fragment = header.fragment(), .base = admitted.base, .norm = admitted.norm};
+  Perform(rounds_->Admit(site, header.fragment(), admitted, now_ms - begun_ms, now_ms, parameters));
+  outbox_.Then([verdict] { verdict(Admitted()); });
+  Publish();
+}
+
+void Coordinator::RefuseValues(const v1::UploadHeader& header, const core::Admitted& admitted, const std::string& why) {
+  const core::SiteId& site = header.context().site();
+  members_[site].norm = {.fragment = header.fragment(), .base = admitted.base, .norm = admitted.norm, .refused = why};
+  outbox_.StateChanged();
+  spdlog::warn("site {}: its contribution to fragment {} is refused: {}", site, header.fragment(), why);
+  outbox_.Note("refuse", site, header.fragment(), why);
+  Perform(rounds_->RefuseValues(site, header.fragment(), admitted, why, options_.clock->NowMs()));
+  const core::SiteRecord& record = rounds_->state().sites.at(site);
+  if (!record.quarantined) return;
+  spdlog::error("site {}: {}", site, record.reason);
+  outbox_.Note("quarantine", site, -1, record.reason);
+}
+
+// Forgets a refused contribution: its site may send another one of the same base.
+void Coordinator::Forget(core::FragmentId fragment, const core::SiteId& site, const Upload& upload) {
+  const OpenUploads::Arriving* const arriving = open_.Find(fragment, site);
+  const bool admitted = rounds_->state().contributions[fragment].contains(site);
+  if (!admitted && arriving != nullptr && arriving->contribution == upload.contribution) {
+    open_.Erase(fragment, site);
+    figures_.Forget(fragment, site);
+  }
+}
+
+// The verdict only says that the fragment has arrived. It becomes durable with the others: a coordinator restarted
+// before that asks again.
+void Coordinator::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& verdict) {
+  std::vector<std::shared_ptr<Contribution>> seeds;
+  core::FragmentMap map;
+  absl::Status current;
+  {
+    core::MutexLock lock(mutex_);
+    current = model_.CheckGeneration(GenerationOf(header));
+    const bool whole =
+        current.ok() && !model_.stays() && !seeds_.empty() &&
+        std::ranges::all_of(model_.map().fragments(),
+                            [this](const core::Fragment& fragment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                              const auto& seed = seeds_[fragment.id];
+                              return !Owns(fragment.id) || (seed != nullptr && seed->complete());
+                            });
+    if (whole) {
+      model_.Save();
+      map = model_.map();
+      seeds.swap(seeds_);
+    }
+  }
+  if (!current.ok()) return verdict(current);
+  if (seeds.empty()) return verdict(Admitted());
+  std::vector<StartingFragment> fragments = DecodeSeed(map, std::move(seeds));
+  const absl::Status saved = SaveSeed(RunRecordOf(map), fragments);
+  if (!saved.ok()) return Fail(saved);
+  std::shared_ptr<Parameters> parameters;
+  {
+    core::MutexLock lock(mutex_);
+    parameters = parameters_;
+    model_.Seeded();
+    Perform(rounds_->Seeded());
+    outbox_.StateChanged();
+    const int64_t values = core::NumParameters(map.manifest());
+    outbox_.Note("seed", model_.seeder(), -1, absl::StrCat(values, " initial parameters"));
+    Publish();
+    spdlog::info("the initial parameters are here: {} values", values);
+    if (const auto update = std::exchange(late_update_, std::nullopt)) Take(*update);
+  }
+  parameters->Set(std::move(fragments));  // wakes downloads, which call us: not under the lock
+  verdict(Admitted());
+}
+
+// All anchors before the rest: the uploads take as much memory as they do, and are freed by then.
+std::vector<StartingFragment> Coordinator::DecodeSeed(const core::FragmentMap& map,
+                                                      std::vector<std::shared_ptr<Contribution>> seeds) const {
+  std::vector<StartingFragment> fragments(seeds.size());
+  for (size_t p = 0; p < seeds.size(); ++p) {
+    if (seeds[p] == nullptr) continue;  // another shard's
+    core::AlignedFloats& anchor = fragments[p].state.anchor;
+    anchor.resize(map.fragment(static_cast<core::FragmentId>(p)).padded_values());
+    for (const codecs::ChunkView& view : seeds[p]->Views()) {
+      view.Decode(view.span().first_unit, std::span(anchor).subspan(view.span().first_value(), view.span().values));
+    }
+    seeds[p].reset();
+  }
+#if defined(__GLIBC__)
+  malloc_trim(0);  // gRPC's receive buffers: nothing that large comes again
+#endif
+  for (StartingFragment& fragment : fragments) {
+    fragment.state.momentum.resize(fragment.state.anchor.size());
+    if (options_.config.codec.feedback_down > 0) fragment.state.residual.resize(fragment.state.anchor.size());
+  }
+  return fragments;
+}
+
+absl::Status Coordinator::SaveSeed(const RunRecord& run, std::vector<StartingFragment>& fragments) const {
+  for (size_t p = 0; p < fragments.size(); ++p) {
+    if (!Owns(static_cast<core::FragmentId>(p))) continue;
+    fragments[p].digest = fragments[p].state.Digest();
+    RETURN_IF_ERROR(journal_->SaveSnapshot(static_cast<core::FragmentId>(p), fragments[p].state, fragments[p].digest));
+  }
+  return journal_->Begin(run);
+}
+
+absl::StatusOr<Coordinator::Download> Coordinator::BeginDownload(const v1::DownloadRequest& request, Waiter waiter) {
+  RETURN_IF_ERROR(CheckContext(request.context()));
+  RETURN_IF_ERROR(CheckOwned(request.fragment()));
+  core::MutexLock lock(mutex_);
+  RETURN_IF_ERROR(model_.CheckGeneration(GenerationOf(request)));
+  if (request.fragment() < 0 || request.fragment() >= model_.map().num_fragments()) {
+    return absl::InvalidArgumentError(absl::StrCat("expected one of ", model_.map().num_fragments(),
+                                                   " fragments of the run, got ", request.fragment()));
+  }
+  Download download{.source = nullptr, .generation = model_.generation()};
+  if (request.source_case() == v1::DownloadRequest::kUpdateBase) {
+    ASSIGN_OR_RETURN(download.source, parameters_->UpdateSource(request.fragment(), request.update_base()));
+  } else {
+    ASSIGN_OR_RETURN(download.source, parameters_->AnchorSource(request.fragment(), request.anchor_version(),
+                                                                request.held_digest(), std::move(waiter)));
+  }
+  return download;
+}
+
+}  // namespace causeway::server

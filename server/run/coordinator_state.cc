@@ -1,0 +1,298 @@
+// The part of Coordinator that keeps the run's state: restores, saves and shows it.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "core/digest.h"
+#include "server/run/coordinator.h"
+#include "transport/messages.h"
+
+namespace causeway::server {
+namespace {
+
+RoundRules RulesOf(const core::RunConfig& config, core::Shard shard) {
+  return {config.sync, config.membership, shard, config.values,
+          [config](const core::SiteId& site) { return config.MaxTokensPerStep(site); }};
+}
+
+}  // namespace
+
+absl::Status Coordinator::Restore(StoredRun stored) {
+  core::MutexLock lock(mutex_);
+  const core::RunConfig& config = options_.config;
+  eval_loss_ = stored.eval_loss;
+  data_ = DataFact(config.data, stored.data);
+  for (const auto& [site, record] : stored.rounds.sites) {
+    Member& member = members_[site];
+    member.session = record.session;
+    if (record.state != core::SiteState::kGone) member.silent_ms = started_ms_;
+    member.joining_ms = started_ms_;
+  }
+  const bool seeded = stored.rounds.seeded;
+  if (const ModelRecord& model = stored.model; model.generation > 0) {
+    auto map = core::FragmentMap::FromParts(model.run.manifest, model.run.tensors_of_fragment);
+    model_ = ModelFact(model.generation, std::move(map), seeded, model.seeder);
+    BeginModel();
+  }
+  rounds_ = std::make_unique<RoundTable>(RulesOf(config, options_.shard), std::move(stored.rounds), started_ms_,
+                                         model_.seeder());
+  outbox_.Note("start", absl::StrCat("epoch ", journal_->epoch()));
+  for (const std::string& repaired : journal_->repaired()) {
+    spdlog::warn("{}", repaired);
+    outbox_.Note("repair", repaired);
+  }
+  Publish();
+  report_.MakeNotedDurable();
+  if (!seeded) return absl::OkStatus();
+  if (!model_.known() || std::ssize(stored.fragments) != open_.num_fragments()) {
+    return absl::DataLossError(
+        absl::StrCat("stored state: expected ", open_.num_fragments(), " fragments, found ", stored.fragments.size()));
+  }
+  std::vector<StartingFragment> fragments;
+  for (size_t p = 0; p < stored.fragments.size(); ++p) {
+    const StoredFragment& fragment = stored.fragments[p];
+    const auto id = static_cast<core::FragmentId>(p);
+    if (!Owns(id)) {
+      fragments.emplace_back();
+      continue;
+    }
+    ASSIGN_OR_RETURN(core::FragmentState state, journal_->LoadSnapshot(id, fragment.snapshot));
+    const uint64_t digest = state.Digest();
+    fragments.push_back(
+        {.state = std::move(state), .digest = digest, .up = fragment.snapshot_up, .updates = fragment.updates});
+    std::optional<core::CodecId> up = fragment.snapshot_up;
+    if (!fragment.to_replay.empty()) {
+      const std::optional<RoundCodecs>& last = fragment.to_replay.back().record.codecs;
+      up = last ? std::optional(last->next_up) : std::nullopt;
+    }
+    codecs_.Restore(id, up);
+    ASSIGN_OR_RETURN(const Contributions open,
+                     ReadContributions(model_.map().fragment(id), codecs_.UpLeg(id), fragment.open));
+    for (size_t i = 0; i < open.size(); ++i) {
+      open_.Put(id, fragment.open[i].site, {open[i], fragment.open[i].admitted.base, started_ms_});
+      figures_.Restored(id, NextVersion(id), fragment.open[i].site);
+    }
+  }
+  parameters_->Set(std::move(fragments));
+  MergeAgain(stored.fragments);
+  return absl::OkStatus();
+}
+
+// Rounds that were decided after the snapshots.
+void Coordinator::MergeAgain(const std::vector<StoredFragment>& fragments) {
+  size_t rounds = 0;
+  for (size_t p = 0; p < fragments.size(); ++p) {
+    for (const StoredRound& round : fragments[p].to_replay) {
+      parameters_->Merge({.round = round.record,
+                          .contributions = {},
+                          .load = [this, fragment = model_.map().fragment(static_cast<core::FragmentId>(p)),
+                                   leg = codecs_.UpLeg(round.record), contributions = round.contributions] {
+                            return ReadContributions(fragment, leg, contributions);
+                          }});
+      ++rounds;
+    }
+  }
+  spdlog::info("merges {} rounds since the last snapshots again", rounds);
+}
+
+absl::StatusOr<Contributions> Coordinator::ReadContributions(const core::Fragment& fragment,
+                                                             const codecs::LegCodec& leg,
+                                                             const std::vector<StoredContribution>& stored) const {
+  const auto plan = codecs::PlanChunks(fragment, leg);
+  Contributions contributions;
+  for (const StoredContribution& one : stored) {
+    auto contribution = std::make_shared<Contribution>(plan);
+    for (size_t i = 0; i < one.extent.chunk_bytes.size(); ++i) {
+      absl::StatusOr<std::string> chunk = journal_->ReadChunk(one.extent, i);
+      absl::Status status = chunk.ok() ? contribution->Add(*std::move(chunk)) : chunk.status();
+      if (!status.ok()) {
+        return absl::DataLossError(absl::StrCat("segment ", one.extent.segment, ": contribution of ", one.site,
+                                                " to fragment ", fragment.id, ": ", std::string(status.message())));
+      }
+    }
+    if (!contribution->complete()) {
+      return absl::DataLossError(absl::StrCat("segment ", one.extent.segment, ": the contribution of ", one.site,
+                                              " to fragment ", fragment.id, " is not whole"));
+    }
+    contributions.push_back(std::move(contribution));
+  }
+  return contributions;
+}
+
+void Coordinator::Fail(const absl::Status& status) {
+  core::MutexLock lock(mutex_);
+  if (status_.ok()) status_ = status;
+}
+
+absl::Status Coordinator::status() const {
+  if (absl::Status status = journal_->status(); !status.ok()) return status;
+  core::MutexLock lock(mutex_);
+  return status_;
+}
+
+void Coordinator::NoteStall(int64_t now_ms) {
+  const bool first = !ticked_ms_;  // a start may take minutes
+  const int64_t from_ms = ticked_ms_.value_or(started_ms_);
+  ticked_ms_ = now_ms;
+  if (now_ms - from_ms <= options_.config.membership.lease_ms / 4) return;
+  rounds_->StoodStill(from_ms, now_ms);
+  if (first) return;
+  const std::string text = absl::StrCat("this process stood still for ", now_ms - from_ms,
+                                        " ms; the sites' leases go on from where they were");
+  spdlog::warn("{}", text);
+  outbox_.Note("stall", text);
+}
+
+void Coordinator::Tick() {
+  constexpr int64_t kSampleMs = 250;
+  {
+    core::MutexLock lock(mutex_);
+    const int64_t now_ms = options_.clock->NowMs();
+    NoteStall(now_ms);
+    Perform(rounds_->Tick(now_ms));
+    Publish();
+    if (now_ms < sampled_ms_ + kSampleMs) return;
+    sampled_ms_ = now_ms;
+    members_.ForEach([now_ms](const core::SiteId&, Member& member) {
+      member.meters->up.Sample(now_ms);
+      member.meters->down.Sample(now_ms);
+    });
+  }
+  PublishStatus();
+}
+
+absl::Status Coordinator::Finish() {
+  journal_->Flush();  // rounds decided last are merged now
+  if (parameters_ != nullptr) RETURN_IF_ERROR(parameters_->Finish());
+  journal_->Flush();
+  return status();
+}
+
+bool Coordinator::lacks_its_end() const {
+  if (options_.completed || !journal_->identity().may_have_lost_its_end) return false;
+  core::MutexLock lock(mutex_);
+  return strangers_.MissesAnEnd();
+}
+
+bool Coordinator::done() const {
+  {
+    core::MutexLock lock(mutex_);
+    if (rounds_->run_state() != RunState::kDone) return false;
+  }
+  journal_->Flush();  // the others are notified once it is durable
+  return true;
+}
+
+absl::Status Coordinator::Drain(const core::SiteId& site) {
+  RETURN_IF_ERROR(CheckLeads("drain"));
+  {
+    core::MutexLock lock(mutex_);
+    RETURN_IF_ERROR(rounds_->StartDraining(site, "asked to leave"));
+    outbox_.StateChanged();
+    outbox_.Note("drain", site, -1, "asked to leave");
+    SendDrain(site);
+    Publish();
+  }
+  journal_->Flush();
+  return status();
+}
+
+absl::Status Coordinator::ChangeRun(v1::ChangeRunRequest::Change change) {
+  {
+    core::MutexLock lock(mutex_);
+    if (change != v1::ChangeRunRequest::RESUME || !rounds_->doubted()) {  // a doubt is each shard's own
+      RETURN_IF_ERROR(CheckLeads(absl::AsciiStrToLower(v1::ChangeRunRequest::Change_Name(change))));
+    }
+    RETURN_IF_ERROR(TellRules(change));
+    outbox_.StateChanged();
+    outbox_.Note(absl::AsciiStrToLower(v1::ChangeRunRequest::Change_Name(change)), "", -1, "by an operator");
+    for (const auto& [site, record] : rounds_->state().sites) {
+      if (record.state == core::SiteState::kDraining) SendDrain(site);
+    }
+    Publish();
+  }
+  journal_->Flush();
+  return status();
+}
+
+absl::Status Coordinator::TellRules(v1::ChangeRunRequest::Change change) {
+  switch (change) {
+    case v1::ChangeRunRequest::PAUSE: return rounds_->Pause();
+    case v1::ChangeRunRequest::RESUME: return rounds_->Resume();
+    case v1::ChangeRunRequest::STOP: return rounds_->Stop();
+    default: return absl::InvalidArgumentError(absl::StrCat("expected pause, resume or stop, got ", change));
+  }
+}
+
+absl::Status Coordinator::Release(const core::SiteId& site) {
+  RETURN_IF_ERROR(CheckLeads("release"));
+  {
+    core::MutexLock lock(mutex_);
+    Actions actions;
+    RETURN_IF_ERROR(rounds_->Release(site, actions, options_.clock->NowMs()));
+    outbox_.StateChanged();
+    outbox_.Note("release", site, -1, "by an operator: it starts from the anchor");
+    Perform(actions);
+    Publish();
+  }
+  journal_->Flush();
+  return status();
+}
+
+absl::StatusOr<std::vector<core::Version>> Coordinator::RollBack(core::Version version) {
+  if (!options_.shard.alone()) {
+    return absl::FailedPreconditionError(
+        "a run of several shards cannot be rolled back while it runs; restore a backup of all their state directories");
+  }
+  int num_fragments = 0;
+  {
+    core::MutexLock lock(mutex_);
+    if (!model_.stays()) return absl::FailedPreconditionError("the run has no parameters yet");
+    num_fragments = model_.map().num_fragments();
+  }
+  RETURN_IF_ERROR(journal_->Keep(version, num_fragments));
+  for (core::FragmentId p = 0; p < num_fragments; ++p) {  // a damaged one is found before anything is decided
+    RETURN_IF_ERROR(journal_->LoadSnapshot(p, version).status());
+  }
+  std::vector<core::Version> versions;
+  {
+    core::MutexLock lock(mutex_);
+    Actions actions;
+    RETURN_IF_ERROR(rounds_->RollBack(version, actions, options_.clock->NowMs()));
+    outbox_.StateChanged();
+    outbox_.Note("rollback", absl::StrCat("to version ", version, ", by an operator"));
+    spdlog::warn("the run is rolled back to version {}", version);
+    Perform(actions);
+    Publish();
+    versions = rounds_->state().versions;
+  }
+  journal_->Flush();
+  RETURN_IF_ERROR(status());
+  return versions;
+}
+
+absl::StatusOr<std::vector<Event>> Coordinator::History(int64_t after_id, int64_t limit,
+                                                        const std::string& kind) const {
+  return journal_->History(after_id, limit, kind);
+}
+
+absl::Status Coordinator::RecordCommand(const std::string& text) {
+  {
+    core::MutexLock lock(mutex_);
+    outbox_.Note("command", text);
+    Publish();
+  }
+  journal_->Flush();
+  return status();
+}
+
+void Coordinator::SendDrain(const core::SiteId& site) {
+  v1::CoordinatorMessage message;
+  message.mutable_drain()->set_reason("an operator asked for it");
+  members_.Send(site, message, outbox_);
+}
+
+}  // namespace causeway::server

@@ -1,0 +1,92 @@
+// The sites of a run as this life of the coordinator knows them: the control stream of each, and facts for the status.
+// In bytewise order of their names. One owner at a time.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "causeway/v1/coordinator.pb.h"
+#include "core/ids.h"
+#include "core/membership.h"
+#include "server/run/outbox.h"
+#include "server/status/status_snapshot.h"
+#include "transport/byte_meter.h"
+
+namespace causeway::server {
+
+// The site's end of a control stream, as the coordinator sees it. Thread-safe, does not block.
+class SitePeer {
+ public:
+  virtual ~SitePeer() = default;
+  virtual void Send(const v1::CoordinatorMessage& message) = 0;
+  virtual void Close() = 0;  // after pending messages
+};
+
+// Payload bytes of one site, from and to it.
+struct SiteMeters {
+  transport::ByteMeter up;
+  transport::ByteMeter down;
+};
+
+// All but the session is of this life.
+struct Member {
+  struct Flood {
+    int64_t last_ms = 0;
+    int64_t noted_ms = 0;  // in the history
+    std::string why;
+  };
+
+  core::SessionId session;
+  std::shared_ptr<const core::Progress> progress = std::make_shared<core::Progress>();
+  std::shared_ptr<SiteMeters> meters = std::make_shared<SiteMeters>();
+  double merged_weight = 0;          // the sum over all rounds, each counting 1
+  std::optional<int64_t> joined_ms;  // first
+  std::optional<int64_t> silent_ms;  // when its control stream broke
+  int64_t joining_ms = 0;            // since when it has had no place, or has had one
+  std::optional<SiteStatus::Merged> last_merged;
+  std::optional<SiteStatus::Missed> missed;
+  core::Version staleness = 0;
+  SiteStatus::Norm norm;
+  std::optional<Flood> flood;
+};
+
+class Members {
+ public:
+  Member& operator[](const core::SiteId& site) { return sites_[site].member; }
+  Member* Find(const core::SiteId& site);
+  const Member* Find(const core::SiteId& site) const;
+  void Erase(const core::SiteId& site);
+
+  core::SiteId SiteOf(const SitePeer* peer) const;  // whose stream it is; "": no site's, or no longer
+  // The site's stream from now on; an earlier one is closed at once.
+  void Attach(const core::SiteId& site, const std::shared_ptr<SitePeer>& peer);
+  void Detach(const core::SiteId& site);  // its stream is gone
+  // Ends the site's stream, or all, once what is in the outbox is durable; messages do not reach it from now on.
+  void Close(const core::SiteId& site, Outbox& outbox);
+  void CloseAll(Outbox& outbox);
+
+  // Sent once it is durable. A site without a stream hears nothing.
+  void Send(const core::SiteId& site, const v1::CoordinatorMessage& message, Outbox& outbox);
+  void SendToAll(const v1::CoordinatorMessage& message, Outbox& outbox);
+
+  template <typename Visit>  // Visit(site, member)
+  void ForEach(Visit visit) {
+    for (auto& [site, here] : sites_) visit(site, here.member);
+  }
+
+ private:
+  struct Site {
+    Member member;
+    std::shared_ptr<SitePeer> peer;
+  };
+
+  std::shared_ptr<SitePeer> TakePeer(Site& site);
+
+  std::map<core::SiteId, Site> sites_;
+  std::unordered_map<const SitePeer*, core::SiteId> site_of_peer_;
+};
+
+}  // namespace causeway::server

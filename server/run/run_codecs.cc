@@ -1,0 +1,61 @@
+#include "server/run/run_codecs.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace causeway::server {
+namespace {
+
+// Nothing where there is no choice.
+void MakeChoice(const core::FragmentMap& map, const codecs::LegCodec& leg, const std::vector<core::CodecId>& allowed,
+                std::optional<CodecChoice>& choice) {
+  std::vector<CodecOption> options;
+  for (core::CodecId codec : allowed) {
+    CodecOption& option = options.emplace_back(CodecOption{codec});
+    for (const core::Fragment& fragment : map.fragments()) {
+      option.round_bytes += codecs::EncodedBytes(fragment, leg.With(codec));
+    }
+  }
+  choice.reset();
+  if (!options.empty()) choice.emplace(std::move(options));
+}
+
+}  // namespace
+
+void RunCodecs::SetMap(const core::FragmentMap& map) {
+  up_.assign(map.num_fragments(), config_.codec.up);
+  MakeChoice(map, codecs::UpLeg(config_), config_.codec.allow_up, choose_up_);
+  MakeChoice(map, codecs::DownLeg(config_), config_.codec.allow_down, choose_down_);
+}
+
+void RunCodecs::Restore(core::FragmentId fragment, std::optional<core::CodecId> up) {
+  up_[fragment] = up.value_or(config_.codec.up);
+}
+
+codecs::LegCodec RunCodecs::UpLeg(const RoundRecord& round) const {
+  return codecs::UpLeg(config_).With(round.codecs ? round.codecs->up : config_.codec.up);
+}
+
+std::optional<RoundCodecs> RunCodecs::Decide(core::FragmentId fragment, const std::vector<core::SiteId>& active) {
+  if (!choose_up_ && !choose_down_) return std::nullopt;
+  const double round_s = static_cast<double>(config_.sync.sync_every) * speeds_.StepS(active);
+  const auto choose = [&](const char* name, std::optional<CodecChoice>& choice, SiteSpeeds::Leg leg) {
+    if (!choice) return;
+    const core::CodecId before = choice->codec();
+    if (!choice->Choose({speeds_.SlowestLink(active, leg), round_s})) return;
+    changes_.push_back(absl::StrCat(name, ": after ", core::CodecName(before), " ", choice->reason()));
+  };
+  choose("up", choose_up_, SiteSpeeds::Leg::kUp);
+  choose("down", choose_down_, SiteSpeeds::Leg::kDown);
+  const RoundCodecs codecs{.up = up_[fragment], .down = down(), .next_up = up()};
+  up_[fragment] = codecs.next_up;
+  return codecs;
+}
+
+std::set<core::CodecId> RunCodecs::all() const {
+  std::set<core::CodecId> all = {config_.codec.up, config_.codec.down};
+  all.insert(config_.codec.allow_up.begin(), config_.codec.allow_up.end());
+  all.insert(config_.codec.allow_down.begin(), config_.codec.allow_down.end());
+  return all;
+}
+
+}  // namespace causeway::server

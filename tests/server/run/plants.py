@@ -1,0 +1,49 @@
+"""Faults of server/run and server/calls that their unit tests have to find: each is a change of the product's text.
+
+A plant is a list of (file, what is there once, what stands there instead), as in tests/sim/plants.py.
+"""
+
+PLANTS = {
+    "verdict_before_it_is_durable": [
+        ("server/run/coordinator_bulk.cc", "  outbox_.Then([verdict] { verdict(Admitted()); });\n  Publish();\n}",
+         "  verdict(Admitted());\n  Publish();\n}")],
+    "report_before_it_is_durable": [
+        ("server/run/coordinator_shards.cc",
+         "  if (report_.Note(report)) outbox_.Then([this, report] { report_.MakeDurable(report); });",
+         "  if (report_.Note(report)) report_.MakeDurable(report);")],
+    "stripe_is_asked_for_the_chunks_of_another": [
+        ("server/calls/upload_reactor.cc", "return index % std::max(1, header_.num_stripes()) == header_.stripe();",
+         "return (index + 1) % std::max(1, header_.num_stripes()) == header_.stripe();")],
+    "verdict_overtakes_the_list_of_chunks": [
+        ("server/calls/upload_reactor.cc", "    if (!writing_) FinishWithVerdict();", "    FinishWithVerdict();")],
+    "repeat_is_refused": [
+        ("server/run/coordinator_bulk.cc", "return absl::IsAlreadyExists(status) ? Admitted()",
+         "return absl::IsNotFound(status) ? Admitted()")],
+    "chunks_of_another_process_are_kept": [
+        ("server/run/coordinator.cc", "  if (join.from_checkpoint()) ForgetArriving(site);", "")],
+    "download_goes_on_a_chunk_too_far": [
+        ("server/calls/download_reactor.cc", "(goes_on ? Stripes() * request_.first_chunk() : 0)",
+         "(goes_on ? Stripes() * (request_.first_chunk() + (request_.first_chunk() > 0 ? 1 : 0)) : 0)")],
+    "weights_are_not_sent": [
+        ("server/calls/download_reactor.cc", "    if (!request_.wants_weights()) message", "    message")],
+    "generation_of_an_upload_is_not_checked": [
+        ("server/run/coordinator_bulk.cc", "  RETURN_IF_ERROR(model_.CheckGeneration(GenerationOf(header)));\n", "")],
+    "waiters_of_another_model_are_forgotten": [
+        ("server/run/waiters.cc", "Waiter::~Waiter() {\n  if (waits_) Tell(", "Waiter::~Waiter() {\n  if (false) Tell("),
+        ("server/run/waiters.cc", "void Waiters::TellTaken(std::vector<Waiter> taken, const absl::Status& status) {\n",
+         "void Waiters::TellTaken(std::vector<Waiter> taken, const absl::Status& status) {\n"
+         "  if (absl::IsAborted(status)) return;\n")],
+    "older_stream_stays_when_its_site_joins_again": [
+        ("server/run/members.cc", "  if (earlier != nullptr && earlier != peer) earlier->Close();\n", "")],
+    "drain_is_not_repeated_to_who_joins_again": [
+        ("server/run/coordinator.cc",
+         "  if (rounds_->state().sites.at(site).state == core::SiteState::kDraining) SendDrain(site);", "")],
+    "site_that_does_not_read_is_written_to_for_ever": [
+        ("server/calls/control_reactor.cc", "if (outgoing_.size() > core::kMaxQueuedControlMessages) {",
+         "if (outgoing_.empty()) {")],
+    "codec_of_a_version_is_not_kept": [
+        ("server/run/run_codecs.cc", "  up_[fragment] = codecs.next_up;\n", "")],
+    "contributors_are_those_of_another_fragment": [
+        ("server/run/coordinator_status.cc", "state.contributions[fragment.id]) status.contributors",
+         "state.contributions[0]) status.contributors")],
+}

@@ -1,0 +1,154 @@
+// Which codecs the rounds of a run have, where its config lets the coordinator choose them.
+#include "server/run/run_codecs.h"
+
+#include <gmock/gmock-more-matchers.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/run/direct_coordinator.h"
+
+namespace causeway::server {
+namespace {
+
+using core::CodecId;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Best first; a run begins with the last.
+core::RunConfig ChoosingConfig() {
+  core::RunConfig config = ConfigForTest();
+  config.codec.allow_up = {CodecId::kFloat32, CodecId::kInt8, CodecId::kInt4};
+  config.codec.up = CodecId::kInt4;
+  config.codec.allow_down = {CodecId::kBfloat16, CodecId::kInt4};
+  config.codec.down = CodecId::kInt4;
+  return config;
+}
+
+// A site after that many steps of a tenth of a second, on a link of that rate both ways.
+core::Progress ProgressAt(core::Step step, double bytes_per_s) {
+  core::Progress progress{.step = step, .compute_s = static_cast<double>(step) / 10};
+  progress.link = {.up_bytes_per_s = bytes_per_s, .down_bytes_per_s = bytes_per_s};
+  return progress;
+}
+
+class RunCodecsTest : public testing::Test {
+ protected:
+  RunCodecsTest() { codecs_.SetMap(map_); }
+
+  void Hear(const std::string& site, double bytes_per_s) {
+    for (const core::Step step : {10, 20}) codecs_.Heard(site, ProgressAt(step, bytes_per_s));
+  }
+
+  const core::FragmentMap map_ = *core::BuildFragmentMap(ManifestForTest(), ChoosingConfig().sync);
+  RunCodecs codecs_{ChoosingConfig()};
+};
+
+TEST_F(RunCodecsTest, ConfigThatChoosesItselfDecidesNothing) {
+  RunCodecs fixed(ConfigForTest());
+  fixed.SetMap(map_);
+  EXPECT_FALSE(fixed.Decide(0, {"a"}));
+  EXPECT_EQ(fixed.UpLeg(0).codec, ConfigForTest().codec.up);
+  EXPECT_EQ(fixed.reason_up(), "");
+  EXPECT_THAT(fixed.all(), ElementsAre(CodecId::kInt4));
+}
+
+TEST_F(RunCodecsTest, SiteHasToKnowEveryCodecThatMayCome) {
+  EXPECT_EQ(codecs_.all(), (std::set{CodecId::kFloat32, CodecId::kBfloat16, CodecId::kInt8, CodecId::kInt4}));
+}
+
+TEST_F(RunCodecsTest, ContributionsOfAVersionKeepTheCodecThatTheRoundBeforeHasFixed) {
+  Hear("a", 1e9);
+  const std::optional<RoundCodecs> first = codecs_.Decide(0, {"a"});
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->up, CodecId::kInt4) << "version 0 has the cheapest";
+  EXPECT_EQ(first->next_up, CodecId::kFloat32);
+  EXPECT_EQ(first->down, CodecId::kBfloat16) << "the update's own codec needs no round of notice";
+  EXPECT_EQ(codecs_.UpLeg(0).codec, CodecId::kFloat32);
+  EXPECT_EQ(codecs_.UpLeg(1).codec, CodecId::kInt4) << "the other fragment's version is the one before";
+  EXPECT_EQ(codecs_.Decide(0, {"a"})->up, CodecId::kFloat32);
+  EXPECT_EQ(codecs_.Decide(1, {"a"})->up, CodecId::kInt4);
+}
+
+TEST_F(RunCodecsTest, SlowestActiveSiteCountsAndNoOther) {
+  Hear("a", 1e9);
+  Hear("b", 1);
+  EXPECT_EQ(codecs_.Decide(0, {"a", "b"})->next_up, CodecId::kInt4);
+  EXPECT_THAT(codecs_.reason_up(), HasSubstr("slowest link (b"));
+  EXPECT_EQ(codecs_.Decide(0, {"a"})->next_up, CodecId::kFloat32);
+  EXPECT_THAT(codecs_.reason_down(), HasSubstr("slowest link (a"));
+}
+
+TEST_F(RunCodecsTest, ChangesAreToldOnceAndWithWhatWasBefore) {
+  EXPECT_TRUE(codecs_.Decide(0, {"a"}));
+  EXPECT_THAT(codecs_.TakeChanges(), IsEmpty());
+  Hear("a", 1e9);
+  codecs_.Decide(0, {"a"});
+  EXPECT_THAT(codecs_.TakeChanges(),
+              ElementsAre(HasSubstr("up: after int4 float32"), HasSubstr("down: after int4 bfloat16")));
+  codecs_.Decide(0, {"a"});
+  EXPECT_THAT(codecs_.TakeChanges(), IsEmpty());
+}
+
+TEST_F(RunCodecsTest, RestartGoesOnWithTheCodecOfTheVersionAndARoundKnowsItsOwn) {
+  codecs_.Restore(1, CodecId::kInt8);
+  EXPECT_EQ(codecs_.UpLeg(1).codec, CodecId::kInt8);
+  codecs_.Restore(1, std::nullopt);
+  EXPECT_EQ(codecs_.UpLeg(1).codec, CodecId::kInt4);
+  const RoundRecord chosen{.codecs = RoundCodecs{.up = CodecId::kInt8, .next_up = CodecId::kFloat32}};
+  EXPECT_EQ(codecs_.UpLeg(chosen).codec, CodecId::kInt8);
+  EXPECT_EQ(codecs_.UpLeg(RoundRecord{}).codec, CodecId::kInt4);
+}
+
+class ChosenCodecs : public testing::Test {
+ protected:
+  ChosenCodecs() {
+    run_.Start();
+    for (const core::Step step : {10, 20}) {
+      for (const char* site : {"a", "b"}) {
+        run_.Report(site, [step](v1::Progress& progress) {
+          progress.set_step(step);
+          progress.set_compute_s(static_cast<double>(step) / 10);
+          progress.mutable_link()->set_up_bytes_per_s(1e9);
+          progress.mutable_link()->set_down_bytes_per_s(1e9);
+        });
+      }
+    }
+  }
+
+  void ContributeAs(CodecId codec, int64_t base) {
+    for (const char* site : {"a", "b"}) {
+      run_.Upload(HeaderOf(site, 0, base), ChunksOf(run_.map.fragment(0), codec, 1));
+    }
+  }
+
+  DirectCoordinator run_{ChoosingConfig()};
+};
+
+TEST_F(ChosenCodecs, UpdateNamesItsCodecAndThatOfTheNextContributionAlsoAfterARestart) {
+  ContributeAs(CodecId::kInt4, 0);
+  const TakenDownload update = run_.TakeUpdate(0, 0);
+  EXPECT_EQ(update.header.codec, static_cast<uint32_t>(CodecId::kBfloat16));
+  EXPECT_EQ(update.header.up_codec, static_cast<uint32_t>(CodecId::kFloat32));
+  EXPECT_EQ(run_.TakeAnchor(0, 1).header.up_codec, static_cast<uint32_t>(CodecId::kFloat32));
+  EXPECT_THAT(run_.History("codec"), ElementsAre(HasSubstr("up: after int4 float32"), HasSubstr("down: after int4")));
+  EXPECT_EQ(run_.coordinator->Status().codec.up, CodecId::kFloat32);
+  EXPECT_EQ(run_.coordinator->Status().codec.down, CodecId::kBfloat16);
+  ContributeAs(CodecId::kFloat32, 1);
+  const TakenDownload second = run_.TakeUpdate(0, 1);
+  run_.Settle();
+  run_.Restart();
+  EXPECT_EQ(run_.TakeUpdate(0, 1).digest, second.digest) << "decoded with the codec that each round had";
+  EXPECT_EQ(run_.TakeUpdate(0, 1).chunks, second.chunks);
+}
+
+TEST_F(ChosenCodecs, ContributionOfTheCodecOfBeforeIsRefused) {
+  ContributeAs(CodecId::kInt4, 0);
+  run_.TakeUpdate(0, 0);
+  const auto upload = run_.coordinator->BeginUpload(HeaderOf("a", 0, 1));
+  const auto chunks = ChunksOf(run_.map.fragment(0), CodecId::kInt4, 1);
+  const absl::Status status = upload->contribution->Add(chunks[0]);
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+}
+
+}  // namespace
+}  // namespace causeway::server
