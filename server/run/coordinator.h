@@ -26,10 +26,9 @@
 #include "core/clock.h"
 #include "core/mutex.h"
 #include "core/run_config.h"
-#include "server/rounds/data_fact.h"
 #include "server/rounds/model_fact.h"
 #include "server/rounds/round_table.h"
-#include "server/rounds/strangers.h"
+#include "server/run/admission.h"
 #include "server/run/claims.h"
 #include "server/run/members.h"
 #include "server/run/model_bounds.h"
@@ -38,6 +37,7 @@
 #include "server/run/parameters.h"
 #include "server/run/run_codecs.h"
 #include "server/run/run_figures.h"
+#include "server/run/seeding.h"
 #include "server/run/shard_reports.h"
 #include "server/status/status_board.h"
 #include "server/status/status_snapshot.h"
@@ -79,7 +79,7 @@ class Coordinator {
   v1::RunDescription Describe() const;
 
   // FAILED_PRECONDITION if the caller names another run, protocol or shard, or has seen a state other than this one.
-  absl::Status CheckContext(const v1::Context& context) const;
+  absl::Status CheckContext(const v1::Context& context) const { return admission_.CheckContext(context); }
 
   // ---- Control streams ----
   void Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& join);
@@ -117,7 +117,7 @@ class Coordinator {
   // A stream of a download has sent everything; it began at `begun_ms` of now_ms().
   void Taken(const v1::DownloadRequest& request, int64_t begun_ms);
   int64_t now_ms() const { return options_.clock->NowMs(); }
-  const Claims& claims() const { return claims_; }
+  const Claims& claims() const { return admission_.claims(); }
 
   // ---- Shards (coordinator_shards.cc) ----
   // Shard 0: the other shards' streams. FAILED_PRECONDITION if the caller is no shard of this run.
@@ -157,22 +157,7 @@ class Coordinator {
                                                   const std::vector<StoredContribution>& stored) const;
   std::optional<RoundCodecs> DecideCodecs(core::FragmentId fragment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Checks a joiner in everything but the rules: returns the map of its model, if that differs from the current one.
-  // UNAVAILABLE: retry later.
-  using OtherModel = std::optional<core::FragmentMap>;
-  absl::StatusOr<OtherModel> CheckJoin(const v1::Join& join, const absl::StatusOr<core::Manifest>& manifest)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<core::Manifest> ReadManifest(const v1::Join& join) const;  // takes milliseconds
-  absl::StatusOr<core::SiteData> CheckData(const v1::Join& join) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void DeclareData(const core::SiteId& site, const core::SiteData& data) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteEvaluation(const core::SiteId& site, const core::Progress& progress) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckProtocol(const v1::Context& context) const;  // and run and shard
-  // Whether this state contains everything that the site holds of its former lineage.
-  bool Continues(const v1::Join& join) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::optional<DoubtFound> FindDoubtAt(const v1::Join& join) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  JoinDecision Refuse(const core::SiteId& site, const DoubtFound& found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  JoinDecision Decide(const v1::Join& join, const absl::Status& may_join, bool continues)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DeclareModel(const core::FragmentMap& map, const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteModel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);   // to the journal
   void BeginModel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // the one in model_, from now on
@@ -192,9 +177,6 @@ class Coordinator {
   void NoteReasons() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Upload> BeginSeed(const v1::UploadHeader& header) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CompleteSeed(const v1::UploadHeader& header, const OnVerdict& verdict);
-  std::vector<StartingFragment> DecodeSeed(const core::FragmentMap& map,
-                                           std::vector<std::shared_ptr<Contribution>> seeds) const;
-  absl::Status SaveSeed(const RunRecord& run, std::vector<StartingFragment>& fragments) const;
   void Forget(core::FragmentId fragment, const core::SiteId& site, const Upload& upload)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RefuseValues(const v1::UploadHeader& header, const core::Admitted& admitted, const std::string& why)
@@ -228,17 +210,15 @@ class Coordinator {
   const CoordinatorOptions options_;
   Journal* const journal_;
   const int64_t started_ms_;
-  const Claims claims_;
+  Admission admission_;  // what it changes is under mutex_
 
   mutable core::Mutex mutex_;
   std::unique_ptr<RoundTable> rounds_ ABSL_GUARDED_BY(mutex_);
   ModelFact model_ ABSL_GUARDED_BY(mutex_);
   v1::Welcome welcome_ ABSL_GUARDED_BY(mutex_);  // only the fields that describe the model
-  DataFact data_ ABSL_GUARDED_BY(mutex_);
-  Strangers strangers_ ABSL_GUARDED_BY(mutex_);
   Members members_ ABSL_GUARDED_BY(mutex_);
+  Seeding seeding_ ABSL_GUARDED_BY(mutex_);
   OpenUploads open_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<Contribution>> seeds_ ABSL_GUARDED_BY(mutex_);  // initial parameters, arriving
   RunCodecs codecs_ ABSL_GUARDED_BY(mutex_);
   EvalLoss eval_loss_ ABSL_GUARDED_BY(mutex_);
   std::string noted_reason_ ABSL_GUARDED_BY(mutex_);

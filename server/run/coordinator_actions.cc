@@ -37,7 +37,7 @@ void Coordinator::Perform(const RequestSeed& action) {
   if (!model_.stays()) {  // else another shard lacks its part
     // Parts sent by another seeder so far are void.
     const bool another = model_.ExpectSeedFrom(action.site, rounds_->state().sites.at(action.site).session);
-    if (another || seeds_.empty()) seeds_.assign(model_.map().num_fragments(), nullptr);
+    if (another || !seeding_.expects()) seeding_.Expect(model_.map().num_fragments());
     if (another) NoteModel();
   }
   spdlog::info("site {}: the initial parameters are requested from it", action.site);
@@ -123,7 +123,7 @@ void Coordinator::Perform(const Forgotten& action) {
                action.site, core::kMaxSites);
   outbox_.StateChanged();
   outbox_.Note("forget", action.site, -1, "if it comes back, it starts from the anchor");
-  if (data_.Forget(action.site)) outbox_.Store(data_.known());
+  admission_.ForgetData(action.site, outbox_);
   members_.Erase(action.site);
   figures_.Forget(action.site);
 }

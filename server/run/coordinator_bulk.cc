@@ -1,5 +1,4 @@
 // The part of Coordinator that serves bulk streams.
-#include <malloc.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -84,21 +83,16 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginSeed(const v1::UploadHeade
   if (rounds_->follows() && site != model_.seeder()) {
     return absl::UnavailableError("shard 0 has not told this shard that it asked this site");
   }
-  if (member == nullptr || member->session != header.context().session() || site != model_.seeder() || seeds_.empty() ||
-      header.fragment() < 0 || header.fragment() >= static_cast<int>(seeds_.size())) {
+  if (member == nullptr || member->session != header.context().session() || site != model_.seeder() ||
+      !seeding_.expects(header.fragment())) {
     return absl::FailedPreconditionError("the coordinator did not ask this site for that fragment");
   }
-  std::shared_ptr<Contribution>& seed = seeds_[header.fragment()];
-  if (seed == nullptr) {
-    seed = std::make_shared<Contribution>(
-        codecs::PlanChunks(model_.map().fragment(header.fragment()), codecs::Unencoded()));
-  }
-  return Upload{.contribution = seed, .meters = member->meters};
+  return Upload{.contribution = seeding_.Part(model_.map().fragment(header.fragment())), .meters = member->meters};
 }
 
 void Coordinator::CompleteUpload(const v1::UploadHeader& header, Upload upload, OnVerdict verdict) {
   if (header.initial()) {
-    upload.contribution.reset();  // seeds_ owns it, and releases it as soon as it is decoded
+    upload.contribution.reset();  // seeding_ owns it, and releases it as soon as it is decoded
     return CompleteSeed(header, verdict);
   }
   core::MutexLock lock(mutex_);
@@ -172,23 +166,16 @@ void Coordinator::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& 
   {
     core::MutexLock lock(mutex_);
     current = model_.CheckGeneration(GenerationOf(header));
-    const bool whole =
-        current.ok() && !model_.stays() && !seeds_.empty() &&
-        std::ranges::all_of(model_.map().fragments(),
-                            [this](const core::Fragment& fragment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-                              const auto& seed = seeds_[fragment.id];
-                              return !Owns(fragment.id) || (seed != nullptr && seed->complete());
-                            });
-    if (whole) {
+    if (current.ok() && !model_.stays() && seeding_.IsWhole(model_.map(), options_.shard)) {
       model_.Save();
       map = model_.map();
-      seeds.swap(seeds_);
+      seeds = seeding_.Take();
     }
   }
   if (!current.ok()) return verdict(current);
   if (seeds.empty()) return verdict(Admitted());
-  std::vector<StartingFragment> fragments = DecodeSeed(map, std::move(seeds));
-  const absl::Status saved = SaveSeed(RunRecordOf(map), fragments);
+  std::vector<StartingFragment> fragments = DecodeSeed(map, std::move(seeds), options_.config.codec.feedback_down > 0);
+  const absl::Status saved = SaveSeed(map, options_.shard, fragments, *journal_);
   if (!saved.ok()) return Fail(saved);
   std::shared_ptr<Parameters> parameters;
   {
@@ -205,38 +192,6 @@ void Coordinator::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& 
   }
   parameters->Set(std::move(fragments));  // wakes downloads, which call us: not under the lock
   verdict(Admitted());
-}
-
-// All anchors before the rest: the uploads take as much memory as they do, and are freed by then.
-std::vector<StartingFragment> Coordinator::DecodeSeed(const core::FragmentMap& map,
-                                                      std::vector<std::shared_ptr<Contribution>> seeds) const {
-  std::vector<StartingFragment> fragments(seeds.size());
-  for (size_t p = 0; p < seeds.size(); ++p) {
-    if (seeds[p] == nullptr) continue;  // another shard's
-    core::AlignedFloats& anchor = fragments[p].state.anchor;
-    anchor.resize(map.fragment(static_cast<core::FragmentId>(p)).padded_values());
-    for (const codecs::ChunkView& view : seeds[p]->Views()) {
-      view.Decode(view.span().first_unit, std::span(anchor).subspan(view.span().first_value(), view.span().values));
-    }
-    seeds[p].reset();
-  }
-#if defined(__GLIBC__)
-  malloc_trim(0);  // gRPC's receive buffers: nothing that large comes again
-#endif
-  for (StartingFragment& fragment : fragments) {
-    fragment.state.momentum.resize(fragment.state.anchor.size());
-    if (options_.config.codec.feedback_down > 0) fragment.state.residual.resize(fragment.state.anchor.size());
-  }
-  return fragments;
-}
-
-absl::Status Coordinator::SaveSeed(const RunRecord& run, std::vector<StartingFragment>& fragments) const {
-  for (size_t p = 0; p < fragments.size(); ++p) {
-    if (!Owns(static_cast<core::FragmentId>(p))) continue;
-    fragments[p].digest = fragments[p].state.Digest();
-    RETURN_IF_ERROR(journal_->SaveSnapshot(static_cast<core::FragmentId>(p), fragments[p].state, fragments[p].digest));
-  }
-  return journal_->Begin(run);
 }
 
 absl::StatusOr<Coordinator::Download> Coordinator::BeginDownload(const v1::DownloadRequest& request, Waiter waiter) {

@@ -24,7 +24,7 @@ absl::Status Coordinator::Restore(StoredRun stored) {
   core::MutexLock lock(mutex_);
   const core::RunConfig& config = options_.config;
   eval_loss_ = stored.eval_loss;
-  data_ = DataFact(config.data, stored.data);
+  admission_.RestoreData(stored.data);
   for (const auto& [site, record] : stored.rounds.sites) {
     Member& member = members_[site];
     member.session = record.session;
@@ -174,7 +174,7 @@ absl::Status Coordinator::Finish() {
 bool Coordinator::lacks_its_end() const {
   if (options_.completed || !journal_->identity().may_have_lost_its_end) return false;
   core::MutexLock lock(mutex_);
-  return strangers_.MissesAnEnd();
+  return admission_.strangers().MissesAnEnd();
 }
 
 bool Coordinator::done() const {

@@ -122,11 +122,9 @@ std::string Coordinator::WhyJoining(const SiteId& site) const {
     if (model_.seeder() != site) {
       return absl::StrCat("the initial parameters, which site ", model_.seeder(), " was asked for");
     }
-    const auto arrived = std::ranges::count_if(
-        seeds_, [](const std::shared_ptr<Contribution>& seed) { return seed != nullptr && seed->complete(); });
     const auto own = std::ranges::count_if(model_.map().fragments(),
                                            [this](const core::Fragment& fragment) { return Owns(fragment.id); });
-    return absl::StrCat("its initial parameters, of which ", arrived, " of ", own, " fragments are here");
+    return absl::StrCat("its initial parameters, of which ", seeding_.NumArrived(), " of ", own, " fragments are here");
   }
   if (!rounds_->IsReady(site)) return "its anchors";
   return absl::StrCat("its place: ", rounds_->Reason());
@@ -158,7 +156,8 @@ SiteStatus Coordinator::MakeSiteStatus(const SiteId& site, const SiteRecord& rec
           absl::StrCat("joining for ", (now_ms - member.joining_ms) / 1000, " s, waits for ", WhyJoining(site));
     }
   }
-  if (const auto said = data_.known().find(site); said != data_.known().end()) status.data = said->second;
+  if (const auto said = admission_.data().known().find(site); said != admission_.data().known().end())
+    status.data = said->second;
   if (const auto eval = eval_loss_.by_site.find(site); eval != eval_loss_.by_site.end()) {
     status.eval = {eval->second.loss, eval->second.versions};
   }
@@ -185,7 +184,7 @@ StatusSnapshot Coordinator::MakeSnapshot() const {
                           .eval_loss_start = eval_loss_.start,
                           .eval_loss_latest = eval_loss_.latest,
                           .eval_loss_versions = eval_loss_.versions,
-                          .eval_loss_reason = data_.WhyNoLoss(),
+                          .eval_loss_reason = admission_.data().WhyNoLoss(),
                           .unix_ms = options_.clock->UnixMs(),
                           .mode = options_.config.sync.mode,
                           .min_sites = options_.config.membership.min_sites,
@@ -199,7 +198,7 @@ StatusSnapshot Coordinator::MakeSnapshot() const {
   snapshot.codec.down = codecs_.down();
   for (const auto& [site, record] : state.sites) snapshot.sites.push_back(MakeSiteStatus(site, record));
   if (options_.clock->NowMs() - started_ms_ < kCompletedShownMs) snapshot.completed = options_.completed.value_or("");
-  for (const auto& [site, found] : strangers_.Present(options_.clock->NowMs())) {
+  for (const auto& [site, found] : admission_.strangers().Present(options_.clock->NowMs())) {
     snapshot.strangers.push_back({site, std::string(DoubtName(found.doubt)), found.text});
   }
   for (const Outlier& outlier : rounds_->outliers()) {

@@ -77,7 +77,7 @@ PLANTS = {
     "step_thread_is_not_woken": [
         ("worker/site/site_exchange.cc", "Perform(action, effects);\n  changed_.NotifyAll();\n", "Perform(action, effects);\n")],
     "welcome_forgets_what_was_admitted": [
-        ("server/run/coordinator.cc",
+        ("server/run/admission.cc",
          "  welcome->mutable_last_admitted()->Assign(decision.last_admitted.begin(), decision.last_admitted.end());\n",
          "  welcome->mutable_last_admitted()->Resize(static_cast<int>(decision.last_admitted.size()), -1);\n")],
     "replay_reads_another_chunk": [
