@@ -126,7 +126,7 @@ absl::StatusOr<std::optional<core::FragmentMap>> Admission::CheckModel(const v1:
   }
   RETURN_IF_ERROR(manifest.status());
   if (model.known() && core::CompareManifests(model.map().manifest(), *manifest).ok()) return std::nullopt;
-  const bool follows = rounds.follows();
+  const bool follows = !shard_.leads();
   if (follows && !model.known()) return absl::UnavailableError("shard 0 has not told this shard of the model yet");
   const absl::Status fits = model.CheckManifest(*manifest, follows || rounds.AnySiteIn());
   if (!fits.ok() && follows && !model.stays()) {
@@ -139,7 +139,7 @@ absl::StatusOr<std::optional<core::FragmentMap>> Admission::CheckModel(const v1:
 
 absl::StatusOr<core::SiteData> Admission::CheckData(const v1::Join& join, const RoundTable& rounds) const {
   ASSIGN_OR_RETURN(core::SiteData data, transport::DataFromProto(join));
-  if (!rounds.follows()) RETURN_IF_ERROR(data_.CheckJoin(join.context().site(), data, rounds.state()));
+  if (shard_.leads()) RETURN_IF_ERROR(data_.CheckJoin(join.context().site(), data, rounds.state()));
   return data;
 }
 

@@ -44,6 +44,9 @@ Coordinator::Coordinator(CoordinatorOptions options, Journal* journal)
                  !options_.completed && journal->identity().may_have_lost_its_end,
                  Claims(journal->identity(), core::DeviceRandom(), options_.shard)),
       codecs_(options_.config),
+      lead_(options_.shard.leads() ? std::optional<LeadShard>(options_) : std::nullopt),
+      follower_(options_.shard.leads() ? std::nullopt
+                                       : std::optional<FollowerShard>(std::in_place, options_, &report_)),
       figures_(options_.clock) {}
 
 Coordinator::~Coordinator() {
@@ -224,7 +227,7 @@ void Coordinator::Leave(const SitePeer* peer, const v1::Leave& leave) {
   core::MutexLock lock(mutex_);
   const core::SiteId site = members_.SiteOf(peer);
   if (site.empty()) return;
-  if (rounds_->follows()) {  // shard 0 will announce its meaning
+  if (follower_) {  // shard 0 will announce its meaning
     members_.Close(site, outbox_);
     return Publish();
   }

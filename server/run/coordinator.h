@@ -23,50 +23,27 @@
 
 #include "absl/status/statusor.h"
 #include "causeway/v1/coordinator.pb.h"
-#include "core/clock.h"
 #include "core/mutex.h"
-#include "core/run_config.h"
 #include "server/rounds/model_fact.h"
 #include "server/rounds/round_table.h"
 #include "server/run/admission.h"
 #include "server/run/claims.h"
+#include "server/run/follower_shard.h"
+#include "server/run/lead_shard.h"
 #include "server/run/members.h"
-#include "server/run/model_bounds.h"
 #include "server/run/open_uploads.h"
 #include "server/run/outbox.h"
 #include "server/run/parameters.h"
 #include "server/run/run_codecs.h"
 #include "server/run/run_figures.h"
+#include "server/run/run_options.h"
+#include "server/run/run_view.h"
 #include "server/run/seeding.h"
 #include "server/run/shard_reports.h"
-#include "server/status/status_board.h"
 #include "server/status/status_snapshot.h"
 #include "server/store/journal.h"
 
 namespace causeway::server {
-
-// Another shard's end of a Follow stream, as shard 0 sees it. Thread-safe, does not block.
-class ShardPeer {
- public:
-  virtual ~ShardPeer() = default;
-  virtual void Send(const v1::MembershipUpdate& update) = 0;
-};
-
-struct CoordinatorOptions {
-  core::RunConfig config;
-  std::string run_config;   // the same, serialized, for sites
-  std::string config_json;  // the same, for /status
-  const core::Clock* clock = &core::SystemClock();
-  StatusBoard* board = nullptr;  // updated by Tick; outlives the coordinator; nullptr: no status
-  // This coordinator's place among several; a shard beyond the first follows the one at `lead`.
-  core::Shard shard;
-  std::string lead;  // HOST:PORT, for messages
-  // Checks that shard 0's serialized config equals this one's.
-  std::function<absl::Status(const std::string& run_config)> check_config;
-  ModelBounds bounds;
-  bool new_run = false;  // sites of an unknown lineage are refused permanently, and do not hold up the seed
-  std::optional<std::string> completed;  // how the state's lost end was made good; empty: not; nothing: not yet tried
-};
 
 class Coordinator {
  public:
@@ -186,19 +163,8 @@ class Coordinator {
   absl::Status CheckOwned(core::FragmentId fragment) const;
   absl::Status CheckStay(const core::SiteId& site, int64_t stay) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckLeads(const std::string& what) const;  // FAILED_PRECONDITION, naming the address to use instead
-  v1::MembershipUpdate MakeUpdate() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void NoteMembership() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void NoteReport() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Take(const v1::MembershipUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status TakeUpdate(const v1::MembershipUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status FollowModel(const v1::MembershipUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
   // coordinator_status.cc: the status for readers.
-  StatusSnapshot MakeSnapshot() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  SiteStatus MakeSiteStatus(const core::SiteId& site, const core::SiteRecord& record) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::string WhyJoining(const core::SiteId& site) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void SetContributing(const core::SiteRecord& record, SiteStatus& status) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteDecided(const CloseRound& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // for the status
   core::Version NextVersion(core::FragmentId fragment) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return rounds_->state().versions[fragment] + 1;  // that its open round makes
@@ -229,12 +195,10 @@ class Coordinator {
   int64_t sampled_ms_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   Outbox outbox_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<ShardPeer>> followers_ ABSL_GUARDED_BY(mutex_);
-  core::Membership membership_ ABSL_GUARDED_BY(mutex_);   // as sent to followers, or received from shard 0
-  uint64_t told_generation_ ABSL_GUARDED_BY(mutex_) = 0;  // to followers
-  std::optional<v1::MembershipUpdate> late_update_ ABSL_GUARDED_BY(mutex_);  // waits until a seed is saved
   OwnReport report_;
   ShownShards shown_shards_;
+  std::optional<LeadShard> lead_ ABSL_GUARDED_BY(mutex_);          // one of the two: shard 0, or another
+  std::optional<FollowerShard> follower_ ABSL_GUARDED_BY(mutex_);  // constant: which of them it is
   RunFigures figures_;
   const std::shared_ptr<Waiters> waiters_ = std::make_shared<Waiters>();
   std::shared_ptr<Parameters> parameters_;  // of the model; last: its thread calls us

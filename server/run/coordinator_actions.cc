@@ -16,8 +16,8 @@ namespace causeway::server {
 
 void Coordinator::Publish() {
   NoteReasons();
-  NoteMembership();
-  NoteReport();
+  if (lead_) lead_->Note(*rounds_, model_, outbox_);
+  if (follower_) follower_->Note(*rounds_, model_, outbox_);
   outbox_.Publish(rounds_->state(), *journal_);
 }
 
@@ -47,8 +47,7 @@ void Coordinator::Perform(const RequestSeed& action) {
 }
 
 void Coordinator::Perform(const Enter& action) {
-  const std::string where =
-      rounds_->follows() ? "where shard 0 has put it" : absl::StrCat("after step ", action.entry.step);
+  const std::string where = follower_ ? "where shard 0 has put it" : absl::StrCat("after step ", action.entry.step);
   spdlog::info("site {}: enters {}", action.site, where);
   outbox_.StateChanged();
   outbox_.Note("enter", action.site, -1, where);

@@ -80,7 +80,7 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginSeed(const v1::UploadHeade
   const core::SiteId& site = header.context().site();
   const Member* const member = members_.Find(site);
   if (model_.stays()) return Upload{};  // a repeat
-  if (rounds_->follows() && site != model_.seeder()) {
+  if (follower_ && site != model_.seeder()) {
     return absl::UnavailableError("shard 0 has not told this shard that it asked this site");
   }
   if (member == nullptr || member->session != header.context().session() || site != model_.seeder() ||
@@ -188,7 +188,9 @@ void Coordinator::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& 
     outbox_.Note("seed", model_.seeder(), -1, absl::StrCat(values, " initial parameters"));
     Publish();
     spdlog::info("the initial parameters are here: {} values", values);
-    if (const auto update = std::exchange(late_update_, std::nullopt)) Take(*update);
+    if (follower_) {
+      if (const auto update = follower_->TakeLate()) Take(*update);
+    }
   }
   parameters->Set(std::move(fragments));  // wakes downloads, which call us: not under the lock
   verdict(Admitted());

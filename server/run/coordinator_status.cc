@@ -16,10 +16,6 @@ using core::SiteId;
 using core::SiteRecord;
 using core::SiteState;
 
-constexpr int64_t kLongJoinMs = 30'000;    // a joiner that takes longer shows the reason
-constexpr int64_t kShownFloodMs = 60'000;  // after the last stream ended for this reason
-constexpr int64_t kCompletedShownMs = 600'000;
-
 double Seconds(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
 
 }  // namespace
@@ -70,38 +66,6 @@ void Coordinator::Taken(const v1::DownloadRequest& request, int64_t begun_ms) {
   figures_.Taken(request, begun_ms);
 }
 
-// ---- The snapshot ----
-
-void Coordinator::SetContributing(const SiteRecord& record, SiteStatus& status) const {
-  status.contributing = false;
-  if (!core::IsActive(record.state)) {
-    status.contributing_reason = absl::StrCat(core::SiteStateName(record.state), ": ", record.reason);
-    return;
-  }
-  std::optional<core::Version> first;  // of the round that will take it
-  for (FragmentId p = 0; p < static_cast<FragmentId>(record.first_versions.size()); ++p) {
-    if (!Owns(p)) continue;
-    status.contributing |= record.first_versions[p] <= rounds_->state().versions[p];
-    first = std::min(first.value_or(record.first_versions[p]), record.first_versions[p]);
-  }
-  if (record.quarantined) {
-    status.contributing = false;
-    status.contributing_reason = record.reason;
-  } else if (!status.contributing) {
-    status.contributing_reason =
-        absl::StrCat("it has entered, and takes part from version ", first.value_or(0) + 1, " on");
-  } else if (status.progress->completing && options_.config.sync.mode == core::SyncMode::kQuorum) {
-    status.contributing = false;
-    status.contributing_reason = "it has done all its steps";
-  } else if (status.lease_s_left) {
-    status.contributing_reason = "its control stream is broken; rounds wait for it until its lease ends";
-  } else if (record.state == SiteState::kDraining) {
-    status.contributing_reason = "it leaves after what it has in flight";
-  } else {
-    status.contributing_reason = "open rounds expect it";
-  }
-}
-
 void Coordinator::Flooded(const SiteId& site, const std::string& why) {
   core::MutexLock lock(mutex_);
   Member* const member = members_.Find(site);
@@ -115,115 +79,23 @@ void Coordinator::Flooded(const SiteId& site, const std::string& why) {
   Publish();
 }
 
-// The reason why a site has no place yet.
-std::string Coordinator::WhyJoining(const SiteId& site) const {
-  if (!model_.stays()) {
-    if (model_.seeder().empty()) return "the initial parameters, which have not been requested from any site yet";
-    if (model_.seeder() != site) {
-      return absl::StrCat("the initial parameters, which site ", model_.seeder(), " was asked for");
-    }
-    const auto own = std::ranges::count_if(model_.map().fragments(),
-                                           [this](const core::Fragment& fragment) { return Owns(fragment.id); });
-    return absl::StrCat("its initial parameters, of which ", seeding_.NumArrived(), " of ", own, " fragments are here");
-  }
-  if (!rounds_->IsReady(site)) return "its anchors";
-  return absl::StrCat("its place: ", rounds_->Reason());
-}
-
-SiteStatus Coordinator::MakeSiteStatus(const SiteId& site, const SiteRecord& record) const {
-  SiteStatus status{.name = site, .state = record.state, .reason = record.reason, .lost = IsLost(record)};
-  const int64_t now_ms = options_.clock->NowMs();
-  if (const Member* const found = members_.Find(site)) {
-    const Member& member = *found;
-    status.progress = member.progress;
-    status.up_bytes = member.meters->up.total();
-    status.down_bytes = member.meters->down.total();
-    status.up_bytes_per_s = member.meters->up.bytes_per_s();
-    status.down_bytes_per_s = member.meters->down.bytes_per_s();
-    if (rounds_closed_ > 0) status.merged_weight = member.merged_weight / static_cast<double>(rounds_closed_);
-    if (member.joined_ms) status.joined_s = Seconds(now_ms - *member.joined_ms);
-    if (member.silent_ms && record.state != SiteState::kGone) {
-      const int64_t left_ms = *member.silent_ms + options_.config.membership.lease_ms - now_ms;
-      status.lease_s_left = Seconds(std::max<int64_t>(0, left_ms));
-    }
-    status.last_merged = member.last_merged;
-    status.missed = member.missed;
-    status.staleness = member.staleness;
-    status.norm = member.norm;
-    if (member.flood && now_ms - member.flood->last_ms < kShownFloodMs) status.noisy = member.flood->why;
-    if (record.state == SiteState::kJoining && now_ms - member.joining_ms > kLongJoinMs) {
-      status.reason =
-          absl::StrCat("joining for ", (now_ms - member.joining_ms) / 1000, " s, waits for ", WhyJoining(site));
-    }
-  }
-  if (const auto said = admission_.data().known().find(site); said != admission_.data().known().end())
-    status.data = said->second;
-  if (const auto eval = eval_loss_.by_site.find(site); eval != eval_loss_.by_site.end()) {
-    status.eval = {eval->second.loss, eval->second.versions};
-  }
-  status.refusals = record.refusals;
-  status.quarantined = record.quarantined;
-  SetContributing(record, status);
-  return status;
-}
-
-StatusSnapshot Coordinator::MakeSnapshot() const {
-  const core::RoundState& state = rounds_->state();
-  StatusSnapshot snapshot{.run_id = options_.config.run_id,
-                          .protocol = transport::kProtocol,
-                          .epoch = journal_->epoch(),
-                          .shard = options_.shard,
-                          .state = RunStateName(rounds_->run_state()),
-                          .reason = rounds_->Reason(),
-                          .uptime_s = Seconds(options_.clock->NowMs() - started_ms_),
-                          .parameters = model_.known() ? core::NumParameters(model_.map().manifest()) : 0,
-                          .codec = options_.config.codec,
-                          .codec_reason_up = codecs_.reason_up(),
-                          .codec_reason_down = codecs_.reason_down(),
-                          .config_json = options_.config_json,
-                          .eval_loss_start = eval_loss_.start,
-                          .eval_loss_latest = eval_loss_.latest,
-                          .eval_loss_versions = eval_loss_.versions,
-                          .eval_loss_reason = admission_.data().WhyNoLoss(),
-                          .unix_ms = options_.clock->UnixMs(),
-                          .mode = options_.config.sync.mode,
-                          .min_sites = options_.config.membership.min_sites,
-                          .min_quorum = options_.config.membership.min_quorum,
-                          .paused = state.paused,
-                          .stopped = state.stopped,
-                          .finished = state.finished,
-                          .rounds_decided = rounds_closed_};
-  snapshot.away = shown_shards_.Away(options_.shard, started_ms_, options_.clock->NowMs());
-  snapshot.codec.up = codecs_.up();
-  snapshot.codec.down = codecs_.down();
-  for (const auto& [site, record] : state.sites) snapshot.sites.push_back(MakeSiteStatus(site, record));
-  if (options_.clock->NowMs() - started_ms_ < kCompletedShownMs) snapshot.completed = options_.completed.value_or("");
-  for (const auto& [site, found] : admission_.strangers().Present(options_.clock->NowMs())) {
-    snapshot.strangers.push_back({site, std::string(DoubtName(found.doubt)), found.text});
-  }
-  for (const Outlier& outlier : rounds_->outliers()) {
-    snapshot.outliers.push_back({outlier.site, outlier.fragment, outlier.base + 1, outlier.text});
-  }
-  if (!model_.known() || !parameters_->is_set()) return snapshot;  // before the seed nothing has a version
-  for (const core::Fragment& fragment : model_.map().fragments()) {
-    if (!Owns(fragment.id)) continue;
-    FragmentStatus& status = snapshot.fragments.emplace_back();
-    status.id = fragment.id;
-    status.parameters = fragment.parameters;
-    status.committed = parameters_->Committed(fragment.id);
-    for (const auto& [site, admitted] : state.contributions[fragment.id]) status.contributors.push_back(site);
-    status.reason = rounds_->RoundReason(fragment.id);
-    status.state = parameters_->Merging(fragment.id) ? "merging" : RoundPhaseName(rounds_->Phase(fragment.id));
-  }
-  shown_shards_.AddTo(model_.map(), options_.shard, options_.clock->NowMs(), &snapshot);
-  return snapshot;
-}
-
 StatusSnapshot Coordinator::Status() const {
   StatusSnapshot snapshot;
   {
     core::MutexLock lock(mutex_);
-    snapshot = MakeSnapshot();
+    snapshot = SnapshotOf({.options = options_,
+                           .rounds = *rounds_,
+                           .model = model_,
+                           .parameters = parameters_.get(),
+                           .members = members_,
+                           .seeding = seeding_,
+                           .admission = admission_,
+                           .codecs = codecs_,
+                           .eval_loss = eval_loss_,
+                           .shown_shards = shown_shards_,
+                           .epoch = journal_->epoch(),
+                           .started_ms = started_ms_,
+                           .rounds_closed = rounds_closed_});
   }
   if (const absl::Status status = this->status(); !status.ok()) snapshot.failure = std::string(status.message());
   const SyncFigures syncs = journal_->syncs();

@@ -305,7 +305,7 @@ class ShardFlagsTest(ShardedTest):
         run.start(0)
         for name, config, shard, words in (
                 ("config", merged(config_of(), {"outer": {"lr": 0.3}}), "1/2", "outer.lr: expected 0.7, got 0.3"),
-                ("place", config_of(), "1/3", "what asks to follow is shard 1 of 3, this is shard 0 of 2")):
+                ("place", config_of(), "1/3", "expected a shard that follows shard 0, got shard 1 of 3; this is shard 0 of 2")):
             path = self.folder / f"{name}.yaml"
             path.write_text(yaml_text(config))
             other = self.program(self.folder, name, "causeway-coordinator", f"--config={path}",

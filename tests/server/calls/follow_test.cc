@@ -255,7 +255,8 @@ TEST_F(FollowerTest, ComesBackAfterAStreamThatBroke) {
 }
 
 TEST_F(FollowerTest, ThatIsRefusedBeforeItHasFollowedEndsTheCoordinatorAndLaterGoesOn) {
-  const grpc::Status refused(grpc::StatusCode::FAILED_PRECONDITION, "what asks to follow is shard 1 of 2");
+  const grpc::Status refused(grpc::StatusCode::FAILED_PRECONDITION,
+                             "expected a shard that follows shard 0, got shard 1 of 2");
   {
     LeadForTest lead({{.updates = {UpdateWith(run_.map, "a", 1)}, .end = grpc::Status::OK}, {.end = refused}, {}});
     const auto follower = Follow(lead);
@@ -267,7 +268,7 @@ TEST_F(FollowerTest, ThatIsRefusedBeforeItHasFollowedEndsTheCoordinatorAndLaterG
   lead.AwaitMessages(1);
   while (run_.coordinator->status().ok()) std::this_thread::yield();
   EXPECT_THAT(std::string(run_.coordinator->status().message()),
-              HasSubstr("shard 0 at lead:1: what asks to follow is shard 1 of 2"));
+              HasSubstr("shard 0 at lead:1: expected a shard that follows shard 0, got shard 1 of 2"));
 }
 
 TEST_F(FollowerTest, UpdateOfAnotherRunIsTheCoordinatorsEnd) {

@@ -278,7 +278,7 @@ TEST(Shards, FollowerThatSaysItIsNoShardOfTheRunIsRefusedAndTheCoordinatorLivesO
     const grpc::Status status = stream->Finish();
     EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION) << index;
     EXPECT_EQ(status.error_message(),
-              absl::StrCat("what asks to follow is shard ", index, " of 2, this is shard 0 of 2"));
+              absl::StrCat("expected a shard that follows shard 0, got shard ", index, " of 2; this is shard 0 of 2"));
   }
   EXPECT_TRUE(run.Join("a").has_welcome());
 }

@@ -8,8 +8,8 @@ PLANTS = {
         ("server/run/coordinator_bulk.cc", "  outbox_.Then([verdict] { verdict(Admitted()); });\n  Publish();\n}",
          "  verdict(Admitted());\n  Publish();\n}")],
     "report_before_it_is_durable": [
-        ("server/run/coordinator_shards.cc",
-         "  if (report_.Note(report)) outbox_.Then([this, report] { report_.MakeDurable(report); });",
+        ("server/run/follower_shard.cc",
+         "  if (report_.Note(report)) outbox.Then([this, report] { report_.MakeDurable(report); });",
          "  if (report_.Note(report)) report_.MakeDurable(report);")],
     "stripe_is_asked_for_the_chunks_of_another": [
         ("server/calls/upload_reactor.cc", "return index % std::max(1, header_.num_stripes()) == header_.stripe();",
@@ -44,6 +44,6 @@ PLANTS = {
     "codec_of_a_version_is_not_kept": [
         ("server/run/run_codecs.cc", "  up_[fragment] = codecs.next_up;\n", "")],
     "contributors_are_those_of_another_fragment": [
-        ("server/run/coordinator_status.cc", "state.contributions[fragment.id]) status.contributors",
+        ("server/run/run_view.cc", "state.contributions[fragment.id]) status.contributors",
          "state.contributions[0]) status.contributors")],
 }

@@ -1,0 +1,46 @@
+// A shard beyond the first: what shard 0 has said, and the report to it. One owner at a time, but for the report.
+#pragma once
+
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "causeway/v1/coordinator.pb.h"
+#include "core/membership.h"
+#include "server/rounds/model_fact.h"
+#include "server/rounds/round_table.h"
+#include "server/run/outbox.h"
+#include "server/run/run_options.h"
+#include "server/run/shard_reports.h"
+
+namespace causeway::server {
+
+class FollowerShard {
+ public:
+  FollowerShard(const CoordinatorOptions& options, OwnReport* report) : options_(options), report_(*report) {}
+
+  enum class News {
+    kLater,         // it waits until a seed is saved: TakeLate gives it then
+    kMembership,    // membership() is shard 0's
+    kAnotherModel,  // and the model here is another one, which sites have to be welcomed to anew
+  };
+  // Takes shard 0's word, also that about the model, into `model`. FAILED_PRECONDITION: it is of another run, or does
+  // not fit what was trained here.
+  absl::StatusOr<News> Take(const v1::MembershipUpdate& update, const RoundTable& rounds, ModelFact& model,
+                            Outbox& outbox);
+  std::optional<v1::MembershipUpdate> TakeLate() { return std::exchange(late_, std::nullopt); }
+  const core::Membership& membership() const { return membership_; }
+
+  // Reports to shard 0 what is news, once it is durable.
+  void Note(const RoundTable& rounds, const ModelFact& model, Outbox& outbox);
+
+ private:
+  absl::StatusOr<bool> FollowModel(const v1::MembershipUpdate& update, const RoundTable& rounds,
+                                   ModelFact& model) const;
+
+  const CoordinatorOptions& options_;
+  OwnReport& report_;
+  core::Membership membership_;
+  std::optional<v1::MembershipUpdate> late_;
+};
+
+}  // namespace causeway::server

@@ -1,0 +1,46 @@
+// Shard 0's word to the others: which sites are in, and which model the run has. Sent when it is durable, like
+// everything. One owner at a time.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "causeway/v1/coordinator.pb.h"
+#include "core/membership.h"
+#include "server/rounds/model_fact.h"
+#include "server/rounds/round_table.h"
+#include "server/run/outbox.h"
+#include "server/run/run_options.h"
+
+namespace causeway::server {
+
+// Another shard's end of a Follow stream, as shard 0 sees it. Thread-safe, does not block.
+class ShardPeer {
+ public:
+  virtual ~ShardPeer() = default;
+  virtual void Send(const v1::MembershipUpdate& update) = 0;
+};
+
+// FAILED_PRECONDITION if the caller is no other shard of this run, or this one is not shard 0.
+absl::Status CheckFollower(const v1::Context& context, const CoordinatorOptions& options);
+
+class LeadShard {
+ public:
+  explicit LeadShard(const CoordinatorOptions& options) : options_(options) {}
+
+  void Begin(const std::shared_ptr<ShardPeer>& peer, const RoundTable& rounds, const ModelFact& model, Outbox& outbox);
+  void End(const ShardPeer* peer);
+  // Tells the followers, if there is news.
+  void Note(const RoundTable& rounds, const ModelFact& model, Outbox& outbox);
+
+ private:
+  v1::MembershipUpdate MakeUpdate(const ModelFact& model) const;
+
+  const CoordinatorOptions& options_;
+  std::vector<std::shared_ptr<ShardPeer>> followers_;
+  core::Membership told_;
+  uint64_t told_generation_ = 0;  // of the model
+};
+
+}  // namespace causeway::server
