@@ -74,7 +74,7 @@ absl::Status RunCommand(Coordinator* coordinator, Gate* gate, const Peer& peer, 
       .command = row == nullptr ? asked.call : std::string(row->command),
       .arguments = core::Clipped(asked.arguments, kMaxWordsBytes),
       .result = done.ok() ? "done" : core::Clipped(absl::StrCat("refused: ", done.message()), kMaxWordsBytes)};
-  const absl::Status recorded = coordinator->RecordCommand(record.EventText());
+  const absl::Status recorded = coordinator->operators().RecordCommand(record.EventText());
   return done.ok() ? recorded : done;
 }
 

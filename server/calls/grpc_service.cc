@@ -72,25 +72,30 @@ void AddCommands(Coordinator* coordinator, Gate* gate, CallService& service) {
       [](const v1::DrainRequest& request) {
         return AskedCommand{"DrainSite", absl::StrCat("site=", request.site())};
       },
-      [=](const v1::DrainRequest& request, v1::DrainResponse&) { return coordinator->Drain(request.site()); });
+      [=](const v1::DrainRequest& request, v1::DrainResponse&) {
+        return coordinator->operators().Drain(request.site());
+      });
   AddCommand<v1::ChangeRunRequest, v1::ChangeRunResponse>(
       service, coordinator, gate, "ChangeRun", AskedChange,
       [=](const v1::ChangeRunRequest& request, v1::ChangeRunResponse&) {
-        return coordinator->ChangeRun(request.change());
+        return coordinator->operators().ChangeRun(request.change());
       });
   AddCommand<v1::ReleaseRequest, v1::ReleaseResponse>(
       service, coordinator, gate, "ReleaseSite",
       [](const v1::ReleaseRequest& request) {
         return AskedCommand{"ReleaseSite", absl::StrCat("site=", request.site())};
       },
-      [=](const v1::ReleaseRequest& request, v1::ReleaseResponse&) { return coordinator->Release(request.site()); });
+      [=](const v1::ReleaseRequest& request, v1::ReleaseResponse&) {
+        return coordinator->operators().Release(request.site());
+      });
   AddCommand<v1::RollbackRequest, v1::RollbackResponse>(
       service, coordinator, gate, "Rollback",
       [](const v1::RollbackRequest& request) {
         return AskedCommand{"Rollback", absl::StrCat("to=", request.version())};
       },
       [=](const v1::RollbackRequest& request, v1::RollbackResponse& response) {
-        const absl::StatusOr<std::vector<core::Version>> versions = coordinator->RollBack(request.version());
+        const absl::StatusOr<std::vector<core::Version>> versions =
+            coordinator->operators().RollBack(request.version());
         if (versions.ok()) response.mutable_versions()->Assign(versions->begin(), versions->end());
         return versions.status();
       });

@@ -176,7 +176,8 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   SetAdmitted(join, decision, continues, options_.shard, welcome);
   claims().ProveAdmitted(site, welcome);
   members_.Send(site, answer, outbox_);
-  if (rounds_->state().sites.at(site).state == core::SiteState::kDraining) SendDrain(site);  // it may not know
+  const bool drains = rounds_->state().sites.at(site).state == core::SiteState::kDraining;
+  if (drains) members_.Send(site, DrainMessage(), outbox_);  // it may not know
   Perform(told);
   const std::string reason = rounds_->Reason();
   if (!reason.empty())

@@ -32,11 +32,13 @@
 #include "server/run/lead_shard.h"
 #include "server/run/members.h"
 #include "server/run/open_uploads.h"
+#include "server/run/operators.h"
 #include "server/run/outbox.h"
 #include "server/run/parameters.h"
 #include "server/run/run_codecs.h"
 #include "server/run/run_figures.h"
 #include "server/run/run_options.h"
+#include "server/run/run_parts.h"
 #include "server/run/run_view.h"
 #include "server/run/seeding.h"
 #include "server/run/shard_reports.h"
@@ -107,16 +109,13 @@ class Coordinator {
   void Fail(const absl::Status& status);  // it cannot continue
 
   // ---- The people who run it ----
-  absl::Status Drain(const core::SiteId& site);                 // FAILED_PRECONDITION if it is not in the run
-  absl::Status ChangeRun(v1::ChangeRunRequest::Change change);  // FAILED_PRECONDITION if it changes nothing
-  absl::Status Release(const core::SiteId& site);               // FAILED_PRECONDITION if it is not in quarantine
-  // The parameters of a kept version become the newest, and all sites join anew, from them. Returns the resulting
-  // version of each fragment. FAILED_PRECONDITION: the version is not kept; the message lists those that are.
-  absl::StatusOr<std::vector<core::Version>> RollBack(core::Version version);
+  Operators operators() { return {*this, options_, *journal_}; }
   absl::StatusOr<std::vector<Event>> History(int64_t after_id, int64_t limit, const std::string& kind = "") const;
+  // One event of theirs: performs its actions and publishes; returns when that is durable. Nothing is published if it
+  // fails.
+  absl::Status Ask(const std::function<absl::Status(RunParts&, Actions&)>& event);
+  absl::StatusOr<int> NumSeededFragments() const;  // FAILED_PRECONDITION before there are parameters
 
-  // Records a command and its result (commands.h); returns when the record is durable.
-  absl::Status RecordCommand(const std::string& text);
   StatusSnapshot Status() const;
 
   // ---- The owner of the process ----
@@ -147,8 +146,6 @@ class Coordinator {
   void Perform(const Forgotten& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const Dropped& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status TellRules(v1::ChangeRunRequest::Change change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void SendDrain(const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetArriving(const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // except admitted ones
   void NoteStall(int64_t now_ms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteReasons() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -162,7 +159,6 @@ class Coordinator {
   bool Owns(core::FragmentId fragment) const { return options_.shard.Owns(fragment); }
   absl::Status CheckOwned(core::FragmentId fragment) const;
   absl::Status CheckStay(const core::SiteId& site, int64_t stay) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckLeads(const std::string& what) const;  // FAILED_PRECONDITION, naming the address to use instead
   void Take(const v1::MembershipUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // coordinator_status.cc: the status for readers.
   void NoteDecided(const CloseRound& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // for the status

@@ -15,12 +15,6 @@ absl::Status Coordinator::CheckOwned(core::FragmentId fragment) const {
       "fragment ", fragment, " is of shard ", options_.shard.OwnerOf(fragment), ", this is ", options_.shard.Text()));
 }
 
-absl::Status Coordinator::CheckLeads(const std::string& what) const {
-  if (options_.shard.leads()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(what, ": this is ", options_.shard.Text(), "; ask shard 0, at ", options_.lead));
-}
-
 absl::Status Coordinator::BeginFollow(const v1::Context& context, const std::shared_ptr<ShardPeer>& peer) {
   RETURN_IF_ERROR(CheckFollower(context, options_));
   core::MutexLock lock(mutex_);

@@ -186,113 +186,28 @@ bool Coordinator::done() const {
   return true;
 }
 
-absl::Status Coordinator::Drain(const core::SiteId& site) {
-  RETURN_IF_ERROR(CheckLeads("drain"));
-  {
-    core::MutexLock lock(mutex_);
-    RETURN_IF_ERROR(rounds_->StartDraining(site, "asked to leave"));
-    outbox_.StateChanged();
-    outbox_.Note("drain", site, -1, "asked to leave");
-    SendDrain(site);
-    Publish();
-  }
-  journal_->Flush();
-  return status();
-}
-
-absl::Status Coordinator::ChangeRun(v1::ChangeRunRequest::Change change) {
-  {
-    core::MutexLock lock(mutex_);
-    if (change != v1::ChangeRunRequest::RESUME || !rounds_->doubted()) {  // a doubt is each shard's own
-      RETURN_IF_ERROR(CheckLeads(absl::AsciiStrToLower(v1::ChangeRunRequest::Change_Name(change))));
-    }
-    RETURN_IF_ERROR(TellRules(change));
-    outbox_.StateChanged();
-    outbox_.Note(absl::AsciiStrToLower(v1::ChangeRunRequest::Change_Name(change)), "", -1, "by an operator");
-    for (const auto& [site, record] : rounds_->state().sites) {
-      if (record.state == core::SiteState::kDraining) SendDrain(site);
-    }
-    Publish();
-  }
-  journal_->Flush();
-  return status();
-}
-
-absl::Status Coordinator::TellRules(v1::ChangeRunRequest::Change change) {
-  switch (change) {
-    case v1::ChangeRunRequest::PAUSE: return rounds_->Pause();
-    case v1::ChangeRunRequest::RESUME: return rounds_->Resume();
-    case v1::ChangeRunRequest::STOP: return rounds_->Stop();
-    default: return absl::InvalidArgumentError(absl::StrCat("expected pause, resume or stop, got ", change));
-  }
-}
-
-absl::Status Coordinator::Release(const core::SiteId& site) {
-  RETURN_IF_ERROR(CheckLeads("release"));
-  {
-    core::MutexLock lock(mutex_);
-    Actions actions;
-    RETURN_IF_ERROR(rounds_->Release(site, actions, options_.clock->NowMs()));
-    outbox_.StateChanged();
-    outbox_.Note("release", site, -1, "by an operator: it starts from the anchor");
-    Perform(actions);
-    Publish();
-  }
-  journal_->Flush();
-  return status();
-}
-
-absl::StatusOr<std::vector<core::Version>> Coordinator::RollBack(core::Version version) {
-  if (!options_.shard.alone()) {
-    return absl::FailedPreconditionError(
-        "a run of several shards cannot be rolled back while it runs; restore a backup of all their state directories");
-  }
-  int num_fragments = 0;
-  {
-    core::MutexLock lock(mutex_);
-    if (!model_.stays()) return absl::FailedPreconditionError("the run has no parameters yet");
-    num_fragments = model_.map().num_fragments();
-  }
-  RETURN_IF_ERROR(journal_->Keep(version, num_fragments));
-  for (core::FragmentId p = 0; p < num_fragments; ++p) {  // a damaged one is found before anything is decided
-    RETURN_IF_ERROR(journal_->LoadSnapshot(p, version).status());
-  }
-  std::vector<core::Version> versions;
-  {
-    core::MutexLock lock(mutex_);
-    Actions actions;
-    RETURN_IF_ERROR(rounds_->RollBack(version, actions, options_.clock->NowMs()));
-    outbox_.StateChanged();
-    outbox_.Note("rollback", absl::StrCat("to version ", version, ", by an operator"));
-    spdlog::warn("the run is rolled back to version {}", version);
-    Perform(actions);
-    Publish();
-    versions = rounds_->state().versions;
-  }
-  journal_->Flush();
-  RETURN_IF_ERROR(status());
-  return versions;
-}
-
 absl::StatusOr<std::vector<Event>> Coordinator::History(int64_t after_id, int64_t limit,
                                                         const std::string& kind) const {
   return journal_->History(after_id, limit, kind);
 }
 
-absl::Status Coordinator::RecordCommand(const std::string& text) {
+absl::Status Coordinator::Ask(const std::function<absl::Status(RunParts&, Actions&)>& event) {
   {
     core::MutexLock lock(mutex_);
-    outbox_.Note("command", text);
+    RunParts parts{*rounds_, members_, outbox_};
+    Actions actions;
+    RETURN_IF_ERROR(event(parts, actions));
+    Perform(actions);
     Publish();
   }
   journal_->Flush();
   return status();
 }
 
-void Coordinator::SendDrain(const core::SiteId& site) {
-  v1::CoordinatorMessage message;
-  message.mutable_drain()->set_reason("an operator asked for it");
-  members_.Send(site, message, outbox_);
+absl::StatusOr<int> Coordinator::NumSeededFragments() const {
+  core::MutexLock lock(mutex_);
+  if (!model_.stays()) return absl::FailedPreconditionError("the run has no parameters yet");
+  return model_.map().num_fragments();
 }
 
 }  // namespace causeway::server

@@ -157,11 +157,13 @@ void World::OneFault() {
     case 9: count("quits", site); return trainer.Quit();
     case 10:
       count("drains", site);
-      return hubs_[0]->Command([site](server::Coordinator& coordinator) { coordinator.Drain(site).IgnoreError(); });
+      return hubs_[0]->Command(
+          [site](server::Coordinator& coordinator) { coordinator.operators().Drain(site).IgnoreError(); });
     case 11:
       count("pauses", "");
-      hubs_[0]->Command(
-          [](server::Coordinator& coordinator) { coordinator.ChangeRun(v1::ChangeRunRequest::PAUSE).IgnoreError(); });
+      hubs_[0]->Command([](server::Coordinator& coordinator) {
+        coordinator.operators().ChangeRun(v1::ChangeRunRequest::PAUSE).IgnoreError();
+      });
       machine_.After(milliseconds(chance.Between(100, 5000)), [this] { Resume(); });
       return;
     case 12: return TryAnotherModel();
@@ -308,8 +310,9 @@ void World::WatchLeases() {
 }
 
 void World::Resume() {
-  hubs_[0]->Command(
-      [](server::Coordinator& coordinator) { coordinator.ChangeRun(v1::ChangeRunRequest::RESUME).IgnoreError(); });
+  hubs_[0]->Command([](server::Coordinator& coordinator) {
+    coordinator.operators().ChangeRun(v1::ChangeRunRequest::RESUME).IgnoreError();
+  });
 }
 
 std::string World::Run(int64_t events) {

@@ -239,7 +239,7 @@ TEST(Shards, SeederIsAskedByEachShardThatLacksItsPart) {
 TEST(Shards, OperatorsAreSentToShardZero) {
   CoordinatorForTest run(Gate::Open(), kSecond);
   for (const absl::Status& status :
-       {run.coordinator->ChangeRun(v1::ChangeRunRequest::PAUSE), run.coordinator->Drain("a")}) {
+       {run.coordinator->operators().ChangeRun(v1::ChangeRunRequest::PAUSE), run.coordinator->operators().Drain("a")}) {
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
     EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("shard 1 of 2"), HasSubstr("lead:1")));
   }

@@ -129,7 +129,7 @@ TEST(DurableFirst, JournalThatFailsGivesNoVerdictAndTheCoordinatorSaysWhy) {
   EXPECT_FALSE(verdict.given());
   EXPECT_FALSE(run.coordinator->status().ok());
   EXPECT_THAT(run.coordinator->Status().failure, HasSubstr("contribution of c"));
-  EXPECT_FALSE(run.coordinator->Drain("b").ok());
+  EXPECT_FALSE(run.coordinator->operators().Drain("b").ok());
   EXPECT_FALSE(run.coordinator->Finish().ok());
 }
 

@@ -229,7 +229,7 @@ TEST_F(Membership, RunIsDoneWhenAFinishedSiteHasLeftAndNoneIsIn) {
 
 TEST_F(Membership, PauseHoldsAllSitesAndResumeLetsThemGoOn) {
   run_.Start();
-  ASSERT_TRUE(run_.coordinator->ChangeRun(v1::ChangeRunRequest::PAUSE).ok());
+  ASSERT_TRUE(run_.coordinator->operators().ChangeRun(v1::ChangeRunRequest::PAUSE).ok());
   for (const char* site : {"a", "b"}) {
     const auto sent = run_.peer[site]->sent();
     EXPECT_TRUE(sent.at(sent.size() - 2).hold().held());
@@ -238,18 +238,18 @@ TEST_F(Membership, PauseHoldsAllSitesAndResumeLetsThemGoOn) {
   run_.Join("c");
   run_.Settle();
   EXPECT_TRUE(run_.peer["c"]->sent().at(0).welcome().held());
-  EXPECT_FALSE(run_.coordinator->ChangeRun(v1::ChangeRunRequest::PAUSE).ok());
-  ASSERT_TRUE(run_.coordinator->ChangeRun(v1::ChangeRunRequest::RESUME).ok());
+  EXPECT_FALSE(run_.coordinator->operators().ChangeRun(v1::ChangeRunRequest::PAUSE).ok());
+  ASSERT_TRUE(run_.coordinator->operators().ChangeRun(v1::ChangeRunRequest::RESUME).ok());
   ASSERT_TRUE(run_.peer["c"]->last().has_hold());
   EXPECT_FALSE(run_.peer["c"]->last().hold().held());
-  EXPECT_TRUE(absl::IsInvalidArgument(run_.coordinator->ChangeRun(v1::ChangeRunRequest::UNKNOWN)));
+  EXPECT_TRUE(absl::IsInvalidArgument(run_.coordinator->operators().ChangeRun(v1::ChangeRunRequest::UNKNOWN)));
   EXPECT_THAT(run_.History("pause"), ElementsAre("by an operator"));
 }
 
 TEST_F(Membership, DrainReachesItsSiteAndAgainWhenThatJoinsAgain) {
   run_.Start();
-  EXPECT_TRUE(absl::IsFailedPrecondition(run_.coordinator->Drain("c")));
-  ASSERT_TRUE(run_.coordinator->Drain("a").ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(run_.coordinator->operators().Drain("c")));
+  ASSERT_TRUE(run_.coordinator->operators().Drain("a").ok());
   EXPECT_EQ(run_.peer["a"]->last().drain().reason(), "an operator asked for it");
   EXPECT_THAT(run_.peer["b"]->kinds(), Not(Contains("drain")));
   run_.coordinator->Disconnected(run_.peer["a"]);
@@ -275,7 +275,7 @@ TEST_F(Membership, CoordinatorThatStoodStillForThreeLeasesDropsNoSite) {
 
 TEST_F(Membership, StopDrainsAllSitesAndRefusesJoiners) {
   run_.Start();
-  ASSERT_TRUE(run_.coordinator->ChangeRun(v1::ChangeRunRequest::STOP).ok());
+  ASSERT_TRUE(run_.coordinator->operators().ChangeRun(v1::ChangeRunRequest::STOP).ok());
   for (const char* site : {"a", "b"}) EXPECT_THAT(run_.peer[site]->kinds(), Contains("drain"));
   EXPECT_THAT(RefusalOf("c", nullptr), HasSubstr("the run is stopped by an operator"));
 }

@@ -37,7 +37,7 @@ PLANTS = {
         ("server/run/members.cc", "  if (earlier != nullptr && earlier != peer) earlier->Close();\n", "")],
     "drain_is_not_repeated_to_who_joins_again": [
         ("server/run/coordinator.cc",
-         "  if (rounds_->state().sites.at(site).state == core::SiteState::kDraining) SendDrain(site);", "")],
+         "  if (drains) members_.Send(site, DrainMessage(), outbox_);", "  (void)drains;")],
     "site_that_does_not_read_is_written_to_for_ever": [
         ("server/calls/control_reactor.cc", "if (outgoing_.size() > core::kMaxQueuedControlMessages) {",
          "if (outgoing_.empty()) {")],

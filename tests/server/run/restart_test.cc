@@ -113,8 +113,8 @@ TEST_F(Restart, SitesAreExpectedBackWithinANewLease) {
 }
 
 TEST_F(Restart, PauseAndDrainStandAndTheSitesHearOfThem) {
-  ASSERT_TRUE(run_.coordinator->Drain("a").ok());
-  ASSERT_TRUE(run_.coordinator->ChangeRun(v1::ChangeRunRequest::PAUSE).ok());
+  ASSERT_TRUE(run_.coordinator->operators().Drain("a").ok());
+  ASSERT_TRUE(run_.coordinator->operators().ChangeRun(v1::ChangeRunRequest::PAUSE).ok());
   run_.Restart();
   EXPECT_EQ(run_.coordinator->Status().reason, "paused by an operator");
   EXPECT_TRUE(Return("a").held());
@@ -178,7 +178,7 @@ TEST_F(Restart, SiteWhoseAnchorsAreNewerThanTheStateWaitsAndNoRoundCloses) {
   ASSERT_THAT(status.strangers, SizeIs(1));
   EXPECT_EQ(status.strangers[0].alarm, "history_lost");
   EXPECT_THAT(run_.History("history_lost"), SizeIs(1));
-  EXPECT_TRUE(run_.coordinator->ChangeRun(v1::ChangeRunRequest::RESUME).ok());
+  EXPECT_TRUE(run_.coordinator->operators().ChangeRun(v1::ChangeRunRequest::RESUME).ok());
   EXPECT_EQ(run_.coordinator->Status().state, "training") << "an operator goes on without it";
 }
 

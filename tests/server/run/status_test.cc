@@ -211,7 +211,7 @@ TEST_F(CoordinatorStatus, ContributionThatIsGivenUpIsLoggedNoMore) {
 
 TEST_F(CoordinatorStatus, SiteThatDrainsOrIsSilentSaysSo) {
   run_.Start();
-  ASSERT_TRUE(run_.coordinator->Drain("a").ok());
+  ASSERT_TRUE(run_.coordinator->operators().Drain("a").ok());
   EXPECT_EQ(run_.StatusOf("a").state, core::SiteState::kDraining);
   EXPECT_EQ(run_.StatusOf("a").contributing_reason, "it leaves after what it has in flight");
   run_.coordinator->Disconnected(run_.peer["b"]);
@@ -242,7 +242,7 @@ TEST_F(CoordinatorStatus, BoardHasAPageFromTheStartAndANewOneEveryQuarterOfASeco
   run_.Start();
   run_.TickAt(1'000);
   EXPECT_THAT(*run_.board.Status(), HasSubstr("\"state\":\"training\",\"reason\":\"\",\"uptime_s\":1,"));
-  ASSERT_TRUE(run_.coordinator->ChangeRun(v1::ChangeRunRequest::PAUSE).ok());
+  ASSERT_TRUE(run_.coordinator->operators().ChangeRun(v1::ChangeRunRequest::PAUSE).ok());
   run_.TickAt(1'249);
   EXPECT_THAT(*run_.board.Status(), Not(HasSubstr("\"paused\"")));
   run_.TickAt(1'250);

@@ -1,0 +1,106 @@
+#include "server/run/operators.h"
+
+#include <spdlog/spdlog.h>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "server/run/coordinator.h"
+
+namespace causeway::server {
+namespace {
+
+using Change = v1::ChangeRunRequest;
+
+void SendDrain(const core::SiteId& site, RunParts& run) { run.members.Send(site, DrainMessage(), run.outbox); }
+
+absl::Status Tell(Change::Change change, RoundTable& rounds) {
+  switch (change) {
+    case Change::PAUSE: return rounds.Pause();
+    case Change::RESUME: return rounds.Resume();
+    case Change::STOP: return rounds.Stop();
+    default: return absl::InvalidArgumentError(absl::StrCat("expected pause, resume or stop, got ", change));
+  }
+}
+
+}  // namespace
+
+v1::CoordinatorMessage DrainMessage() {
+  v1::CoordinatorMessage message;
+  message.mutable_drain()->set_reason("an operator asked for it");
+  return message;
+}
+
+absl::Status Operators::CheckLeads(const std::string& what) const {
+  if (options_.shard.leads()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(what, ": this is ", options_.shard.Text(), "; ask shard 0, at ", options_.lead));
+}
+
+absl::Status Operators::Drain(const core::SiteId& site) {
+  RETURN_IF_ERROR(CheckLeads("drain"));
+  return run_.Ask([&](RunParts& run, Actions&) -> absl::Status {
+    RETURN_IF_ERROR(run.rounds.StartDraining(site, "asked to leave"));
+    run.outbox.StateChanged();
+    run.outbox.Note("drain", site, -1, "asked to leave");
+    SendDrain(site, run);
+    return absl::OkStatus();
+  });
+}
+
+absl::Status Operators::ChangeRun(Change::Change change) {
+  return run_.Ask([&](RunParts& run, Actions&) -> absl::Status {
+    const std::string name = absl::AsciiStrToLower(Change::Change_Name(change));
+    if (change != Change::RESUME || !run.rounds.doubted()) {  // a doubt is each shard's own
+      RETURN_IF_ERROR(CheckLeads(name));
+    }
+    RETURN_IF_ERROR(Tell(change, run.rounds));
+    run.outbox.StateChanged();
+    run.outbox.Note(name, "by an operator");
+    for (const auto& [site, record] : run.rounds.state().sites) {
+      if (record.state == core::SiteState::kDraining) SendDrain(site, run);
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::Status Operators::Release(const core::SiteId& site) {
+  RETURN_IF_ERROR(CheckLeads("release"));
+  return run_.Ask([&](RunParts& run, Actions& actions) -> absl::Status {
+    RETURN_IF_ERROR(run.rounds.Release(site, actions, options_.clock->NowMs()));
+    run.outbox.StateChanged();
+    run.outbox.Note("release", site, -1, "by an operator: it starts from the anchor");
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<std::vector<core::Version>> Operators::RollBack(core::Version version) {
+  if (!options_.shard.alone()) {
+    return absl::FailedPreconditionError(
+        "a run of several shards cannot be rolled back while it runs; restore a backup of all their state directories");
+  }
+  ASSIGN_OR_RETURN(const int num_fragments, run_.NumSeededFragments());
+  RETURN_IF_ERROR(journal_.Keep(version, num_fragments));
+  for (core::FragmentId p = 0; p < num_fragments; ++p) {  // a damaged one is found before anything is decided
+    RETURN_IF_ERROR(journal_.LoadSnapshot(p, version).status());
+  }
+  std::vector<core::Version> versions;
+  RETURN_IF_ERROR(run_.Ask([&](RunParts& run, Actions& actions) -> absl::Status {
+    RETURN_IF_ERROR(run.rounds.RollBack(version, actions, options_.clock->NowMs()));
+    run.outbox.StateChanged();
+    run.outbox.Note("rollback", absl::StrCat("to version ", version, ", by an operator"));
+    spdlog::warn("the run is rolled back to version {}", version);
+    versions = run.rounds.state().versions;
+    return absl::OkStatus();
+  }));
+  return versions;
+}
+
+absl::Status Operators::RecordCommand(const std::string& text) {
+  return run_.Ask([&](RunParts& run, Actions&) -> absl::Status {
+    run.outbox.Note("command", text);
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace causeway::server

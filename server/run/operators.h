@@ -1,0 +1,44 @@
+// The commands of the people who run it. Each returns when it is durable; nothing has happened if it fails.
+// Thread-safe.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "causeway/v1/coordinator.pb.h"
+#include "core/ids.h"
+#include "server/run/run_options.h"
+#include "server/store/journal.h"
+
+namespace causeway::server {
+
+class Coordinator;
+
+v1::CoordinatorMessage DrainMessage();  // to a site that an operator wants to leave
+
+class Operators {
+ public:
+  // All outlive it.
+  Operators(Coordinator& run, const CoordinatorOptions& options, Journal& journal)
+      : run_(run), options_(options), journal_(journal) {}
+
+  // FAILED_PRECONDITION: this is not shard 0 (names its address), or there is nothing to do.
+  absl::Status Drain(const core::SiteId& site);
+  absl::Status ChangeRun(v1::ChangeRunRequest::Change change);
+  absl::Status Release(const core::SiteId& site);  // from quarantine
+  // The parameters of a kept version become the newest, and all sites join anew, from them. Returns the resulting
+  // version of each fragment. FAILED_PRECONDITION: the version is not kept; the message lists those that are.
+  absl::StatusOr<std::vector<core::Version>> RollBack(core::Version version);
+
+  absl::Status RecordCommand(const std::string& text);  // a command and its result (commands.h)
+
+ private:
+  absl::Status CheckLeads(const std::string& what) const;
+
+  Coordinator& run_;
+  const CoordinatorOptions& options_;
+  Journal& journal_;
+};
+
+}  // namespace causeway::server

@@ -1,0 +1,16 @@
+// The parts of a run that an event may change, under the lock of the exchange.
+#pragma once
+
+#include "server/rounds/round_table.h"
+#include "server/run/members.h"
+#include "server/run/outbox.h"
+
+namespace causeway::server {
+
+struct RunParts {
+  RoundTable& rounds;
+  Members& members;
+  Outbox& outbox;
+};
+
+}  // namespace causeway::server
