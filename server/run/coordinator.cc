@@ -47,61 +47,22 @@ Coordinator::Coordinator(CoordinatorOptions options, Journal* journal)
       lead_(options_.shard.leads() ? std::optional<LeadShard>(options_) : std::nullopt),
       follower_(options_.shard.leads() ? std::nullopt
                                        : std::optional<FollowerShard>(std::in_place, options_, &report_)),
-      figures_(options_.clock) {}
+      figures_(options_.clock),
+      model_(options_.config, journal,
+             {.merged = [this](const MergedRound& merged) { OnMerged(merged); },
+              .failed = [this](const absl::Status& status) { Fail(status); }}) {}
 
 Coordinator::~Coordinator() {
   journal_->Flush();  // its remaining callbacks use us and the parameters
-  parameters_.reset();
+  model_.End();
   journal_->Flush();
 }
 
-// The joiner's model replaces one that no site in the run has any more.
-void Coordinator::DeclareModel(const core::FragmentMap& map, const core::SiteId& site) {
-  const uint64_t withdrawn = model_.generation();
-  if (!model_.Declare(map)) return;
-  if (withdrawn > 0) {
-    outbox_.Note(
-        "withdrawn", site, -1,
-        absl::StrCat("generation ", withdrawn, " of the model: no site is left of it, and another one is brought"));
-  }
-  outbox_.Note("model", site, -1,
-               absl::StrCat("generation ", model_.generation(), ": ", core::NumParameters(map.manifest()),
-                            " parameters in ", map.num_fragments(), " fragments"));
-  NoteModel();
-  BeginModel();
-  rounds_->BeginAnotherModel();
-}
-
-void Coordinator::NoteModel() {
-  const core::FragmentMap& map = model_.map();
-  outbox_.Store(ModelRecord{.generation = model_.generation(), .run = RunRecordOf(map), .seeder = model_.seeder()});
-}
-
 void Coordinator::BeginModel() {
-  const core::FragmentMap& map = model_.map();
-  open_.Begin(map.num_fragments());
+  open_.Begin(model_.fact().map().num_fragments());
   seeding_.Void();
-  codecs_.SetMap(map);
-  welcome_.Clear();
-  welcome_.set_generation(model_.generation());
-  transport::ToProto(map.manifest(), welcome_.mutable_manifest());
-  transport::ToProto(map, welcome_.mutable_fragments());
-  const core::RunConfig& config = options_.config;
-  const MergeSettings merge{.outer = config.outer,
-                            .down = codecs::DownLeg(config),
-                            .feedback_down = config.codec.feedback_down,
-                            .zstd = config.codec.zstd,
-                            .rule = config.membership.merge};
-  parameters_ =
-      std::make_shared<Parameters>(ParametersOptions{.map = map,
-                                                     .generation = model_.generation(),
-                                                     .waiters = waiters_,
-                                                     .merge = merge,
-                                                     .snapshot_every = config.checkpoint.every_rounds,
-                                                     .journal = journal_,
-                                                     .merged = [this](const MergedRound& merged) { OnMerged(merged); },
-                                                     .failed = [this](const absl::Status& status) { Fail(status); }});
-  outbox_.Then([waiters = waiters_, generation = model_.generation()] { waiters->BeginGeneration(generation); });
+  codecs_.SetMap(model_.fact().map());
+  model_.Begin(outbox_);
 }
 
 v1::RunDescription Coordinator::Describe() const {
@@ -114,12 +75,7 @@ v1::RunDescription Coordinator::Describe() const {
   description.set_run_config(options_.run_config);
   description.set_shard(options_.shard.index);
   description.set_num_shards(options_.shard.count);
-  if (!model_.known()) return description;
-  const core::FragmentMap& map = model_.map();
-  transport::ToProto(map.manifest(), description.mutable_manifest());
-  transport::ToProto(map, description.mutable_fragments());
-  if (!parameters_->is_set()) return description;
-  for (int p = 0; p < map.num_fragments(); ++p) description.add_versions(parameters_->Committed(p).version);
+  model_.Describe(description);
   return description;
 }
 
@@ -128,7 +84,7 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   core::MutexLock lock(mutex_);
   const core::SiteId& site = join.context().site();
   const std::optional<DoubtFound> doubt = admission_.FindDoubt(join, *rounds_);
-  const auto map = admission_.CheckModel(join, manifest, codecs_.all(), model_, *rounds_);
+  const auto map = admission_.CheckModel(join, manifest, codecs_.all(), model_.fact(), *rounds_);
   const absl::StatusOr<core::SiteData> data = map.ok() ? admission_.CheckData(join, *rounds_) : map.status();
   const bool continues = !doubt && admission_.Continues(join, *rounds_);
   const int64_t now_ms = options_.clock->NowMs();
@@ -153,7 +109,11 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
     Publish();
     return;
   }
-  if (*map) DeclareModel(**map, site);
+  if (*map && model_.Declare(**map, site, outbox_)) {
+    model_.Store(outbox_);
+    BeginModel();
+    rounds_->BeginAnotherModel();
+  }
   admission_.DeclareData(site, *data, *rounds_, outbox_);
   members_.Attach(site, peer);
   Member& member = members_[site];
@@ -166,7 +126,7 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   outbox_.StateChanged();
   if (!decision.resumed) outbox_.Note("join", site, -1, absl::StrCat("version ", OfSite(join.software_version())));
   v1::Welcome* welcome = answer.mutable_welcome();
-  *welcome = welcome_;
+  *welcome = model_.welcome();
   claims().Introduce(welcome);
   if (continues) welcome->set_continues(claims().own().continues);
   welcome->set_resumed(decision.resumed && !continues);  // its contributions to the present versions are gone

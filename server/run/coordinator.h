@@ -24,7 +24,6 @@
 #include "absl/status/statusor.h"
 #include "causeway/v1/coordinator.pb.h"
 #include "core/mutex.h"
-#include "server/rounds/model_fact.h"
 #include "server/rounds/round_table.h"
 #include "server/run/admission.h"
 #include "server/run/claims.h"
@@ -34,9 +33,9 @@
 #include "server/run/open_uploads.h"
 #include "server/run/operators.h"
 #include "server/run/outbox.h"
-#include "server/run/parameters.h"
 #include "server/run/run_codecs.h"
 #include "server/run/run_figures.h"
+#include "server/run/run_model.h"
 #include "server/run/run_options.h"
 #include "server/run/run_parts.h"
 #include "server/run/run_view.h"
@@ -86,10 +85,7 @@ class Coordinator {
   // is durable.
   void CompleteUpload(const v1::UploadHeader& header, Upload upload, OnVerdict verdict);
 
-  struct Download {
-    std::shared_ptr<ChunkSource> source;  // nullptr: `waiter` is answered when a retry makes sense
-    uint64_t generation = 0;              // of the model
-  };
+  using Download = RunModel::Download;
   absl::StatusOr<Download> BeginDownload(const v1::DownloadRequest& request, Waiter waiter);
   std::shared_ptr<SiteMeters> Meters(const core::SiteId& site);
 
@@ -128,15 +124,10 @@ class Coordinator {
  private:
   Coordinator(CoordinatorOptions options, Journal* journal);
   absl::Status Restore(StoredRun stored);
-  void MergeAgain(const std::vector<StoredFragment>& fragments) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<Contributions> ReadContributions(const core::Fragment& fragment, const codecs::LegCodec& leg,
-                                                  const std::vector<StoredContribution>& stored) const;
   std::optional<RoundCodecs> DecideCodecs(core::FragmentId fragment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void NoteEvaluation(const core::SiteId& site, const core::Progress& progress) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void DeclareModel(const core::FragmentMap& map, const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void NoteModel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);   // to the journal
-  void BeginModel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // the one in model_, from now on
+  void BeginModel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // model_.fact(), from now on
 
   // coordinator_actions.cc: the effects of an event. They are collected, and go to the journal with Publish.
   void Perform(const Actions& actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -176,8 +167,6 @@ class Coordinator {
 
   mutable core::Mutex mutex_;
   std::unique_ptr<RoundTable> rounds_ ABSL_GUARDED_BY(mutex_);
-  ModelFact model_ ABSL_GUARDED_BY(mutex_);
-  v1::Welcome welcome_ ABSL_GUARDED_BY(mutex_);  // only the fields that describe the model
   Members members_ ABSL_GUARDED_BY(mutex_);
   Seeding seeding_ ABSL_GUARDED_BY(mutex_);
   OpenUploads open_ ABSL_GUARDED_BY(mutex_);
@@ -196,8 +185,7 @@ class Coordinator {
   std::optional<LeadShard> lead_ ABSL_GUARDED_BY(mutex_);          // one of the two: shard 0, or another
   std::optional<FollowerShard> follower_ ABSL_GUARDED_BY(mutex_);  // constant: which of them it is
   RunFigures figures_;
-  const std::shared_ptr<Waiters> waiters_ = std::make_shared<Waiters>();
-  std::shared_ptr<Parameters> parameters_;  // of the model; last: its thread calls us
+  RunModel model_;  // its fact is under mutex_; last: its merge thread calls us
 };
 
 }  // namespace causeway::server

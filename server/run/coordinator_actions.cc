@@ -16,8 +16,8 @@ namespace causeway::server {
 
 void Coordinator::Publish() {
   NoteReasons();
-  if (lead_) lead_->Note(*rounds_, model_, outbox_);
-  if (follower_) follower_->Note(*rounds_, model_, outbox_);
+  if (lead_) lead_->Note(*rounds_, model_.fact(), outbox_);
+  if (follower_) follower_->Note(*rounds_, model_.fact(), outbox_);
   outbox_.Publish(rounds_->state(), *journal_);
 }
 
@@ -33,12 +33,12 @@ void Coordinator::Perform(const Actions& actions) {
 }
 
 void Coordinator::Perform(const RequestSeed& action) {
-  if (!model_.known()) return;
-  if (!model_.stays()) {  // else another shard lacks its part
+  if (!model_.fact().known()) return;
+  if (!model_.fact().stays()) {  // else another shard lacks its part
     // Parts sent by another seeder so far are void.
-    const bool another = model_.ExpectSeedFrom(action.site, rounds_->state().sites.at(action.site).session);
-    if (another || !seeding_.expects()) seeding_.Expect(model_.map().num_fragments());
-    if (another) NoteModel();
+    const bool another = model_.fact().ExpectSeedFrom(action.site, rounds_->state().sites.at(action.site).session);
+    if (another || !seeding_.expects()) seeding_.Expect(model_.fact().map().num_fragments());
+    if (another) model_.Store(outbox_);
   }
   spdlog::info("site {}: the initial parameters are requested from it", action.site);
   v1::CoordinatorMessage message;
@@ -101,7 +101,8 @@ void Coordinator::Perform(const CloseRound& action) {
   outbox_.StateChanged();
   job.round = round;
   outbox_.Store(std::move(round));
-  outbox_.Then([this, job = std::make_shared<MergeJob>(std::move(job))] { parameters_->Merge(std::move(*job)); });
+  outbox_.Then(
+      [this, job = std::make_shared<MergeJob>(std::move(job))] { model_.parameters()->Merge(std::move(*job)); });
 }
 
 void Coordinator::Perform(const Dropped& action) {

@@ -27,11 +27,6 @@ core::Admitted AdmittedOf(const v1::UploadHeader& header) {
   return {.base = header.base_version(), .tokens = header.tokens(), .steps = header.steps()};
 }
 
-template <typename Message>
-std::optional<uint64_t> GenerationOf(const Message& message) {
-  return message.has_generation() ? std::optional(message.generation()) : std::nullopt;
-}
-
 // A repeat of an admitted contribution is answered like the first; any other failure is a refusal.
 v1::Verdict VerdictOf(const absl::Status& status) {
   return absl::IsAlreadyExists(status) ? Admitted() : Refused(status.message());
@@ -57,7 +52,7 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginUpload(const v1::UploadHea
   RETURN_IF_ERROR(CheckContext(header.context()));
   RETURN_IF_ERROR(CheckOwned(header.fragment()));
   core::MutexLock lock(mutex_);
-  RETURN_IF_ERROR(model_.CheckGeneration(GenerationOf(header)));
+  RETURN_IF_ERROR(model_.fact().CheckGeneration(GenerationOf(header)));
   if (header.initial()) return BeginSeed(header);
   const core::SiteId& site = header.context().site();
   RETURN_IF_ERROR(CheckStay(site, header.context().stay()));
@@ -67,8 +62,8 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginUpload(const v1::UploadHea
   const OpenUploads::Arriving* arriving = open_.Find(header.fragment(), site);
   if (arriving == nullptr || arriving->base != header.base_version()) {
     open_.Put(header.fragment(), site,
-              {std::make_shared<Contribution>(
-                   codecs::PlanChunks(model_.map().fragment(header.fragment()), codecs_.UpLeg(header.fragment()))),
+              {std::make_shared<Contribution>(codecs::PlanChunks(model_.fact().map().fragment(header.fragment()),
+                                                                 codecs_.UpLeg(header.fragment()))),
                header.base_version(), options_.clock->NowMs()});
     arriving = open_.Find(header.fragment(), site);
     figures_.Begun(header.fragment(), NextVersion(header.fragment()), site);
@@ -79,15 +74,16 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginUpload(const v1::UploadHea
 absl::StatusOr<Coordinator::Upload> Coordinator::BeginSeed(const v1::UploadHeader& header) {
   const core::SiteId& site = header.context().site();
   const Member* const member = members_.Find(site);
-  if (model_.stays()) return Upload{};  // a repeat
-  if (follower_ && site != model_.seeder()) {
+  if (model_.fact().stays()) return Upload{};  // a repeat
+  if (follower_ && site != model_.fact().seeder()) {
     return absl::UnavailableError("shard 0 has not told this shard that it asked this site");
   }
-  if (member == nullptr || member->session != header.context().session() || site != model_.seeder() ||
+  if (member == nullptr || member->session != header.context().session() || site != model_.fact().seeder() ||
       !seeding_.expects(header.fragment())) {
     return absl::FailedPreconditionError("the coordinator did not ask this site for that fragment");
   }
-  return Upload{.contribution = seeding_.Part(model_.map().fragment(header.fragment())), .meters = member->meters};
+  return Upload{.contribution = seeding_.Part(model_.fact().map().fragment(header.fragment())),
+                .meters = member->meters};
 }
 
 void Coordinator::CompleteUpload(const v1::UploadHeader& header, Upload upload, OnVerdict verdict) {
@@ -113,7 +109,7 @@ void Coordinator::CompleteUpload(const v1::UploadHeader& header, Upload upload, 
     return Publish();
   }
   admitted.norm = upload.contribution->Norm();
-  const int64_t parameters = model_.map().fragment(header.fragment()).parameters;
+  const int64_t parameters = model_.fact().map().fragment(header.fragment()).parameters;
   if (const auto why = rounds_->WhyTooLong(site, header.fragment(), admitted, parameters)) {
     RefuseValues(header, admitted, *why);
     outbox_.Then([verdict, why = *why] { verdict(Refused(why)); });
@@ -165,10 +161,10 @@ void Coordinator::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& 
   absl::Status current;
   {
     core::MutexLock lock(mutex_);
-    current = model_.CheckGeneration(GenerationOf(header));
-    if (current.ok() && !model_.stays() && seeding_.IsWhole(model_.map(), options_.shard)) {
-      model_.Save();
-      map = model_.map();
+    current = model_.fact().CheckGeneration(GenerationOf(header));
+    if (current.ok() && !model_.fact().stays() && seeding_.IsWhole(model_.fact().map(), options_.shard)) {
+      model_.fact().Save();
+      map = model_.fact().map();
       seeds = seeding_.Take();
     }
   }
@@ -180,12 +176,12 @@ void Coordinator::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& 
   std::shared_ptr<Parameters> parameters;
   {
     core::MutexLock lock(mutex_);
-    parameters = parameters_;
-    model_.Seeded();
+    parameters = model_.parameters();
+    model_.fact().Seeded();
     Perform(rounds_->Seeded());
     outbox_.StateChanged();
     const int64_t values = core::NumParameters(map.manifest());
-    outbox_.Note("seed", model_.seeder(), -1, absl::StrCat(values, " initial parameters"));
+    outbox_.Note("seed", model_.fact().seeder(), -1, absl::StrCat(values, " initial parameters"));
     Publish();
     spdlog::info("the initial parameters are here: {} values", values);
     if (follower_) {
@@ -196,23 +192,11 @@ void Coordinator::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& 
   verdict(Admitted());
 }
 
-absl::StatusOr<Coordinator::Download> Coordinator::BeginDownload(const v1::DownloadRequest& request, Waiter waiter) {
+absl::StatusOr<RunModel::Download> Coordinator::BeginDownload(const v1::DownloadRequest& request, Waiter waiter) {
   RETURN_IF_ERROR(CheckContext(request.context()));
   RETURN_IF_ERROR(CheckOwned(request.fragment()));
   core::MutexLock lock(mutex_);
-  RETURN_IF_ERROR(model_.CheckGeneration(GenerationOf(request)));
-  if (request.fragment() < 0 || request.fragment() >= model_.map().num_fragments()) {
-    return absl::InvalidArgumentError(absl::StrCat("expected one of ", model_.map().num_fragments(),
-                                                   " fragments of the run, got ", request.fragment()));
-  }
-  Download download{.source = nullptr, .generation = model_.generation()};
-  if (request.source_case() == v1::DownloadRequest::kUpdateBase) {
-    ASSIGN_OR_RETURN(download.source, parameters_->UpdateSource(request.fragment(), request.update_base()));
-  } else {
-    ASSIGN_OR_RETURN(download.source, parameters_->AnchorSource(request.fragment(), request.anchor_version(),
-                                                                request.held_digest(), std::move(waiter)));
-  }
-  return download;
+  return model_.BeginDownload(request, std::move(waiter));
 }
 
 }  // namespace causeway::server

@@ -19,7 +19,7 @@ absl::Status Coordinator::BeginFollow(const v1::Context& context, const std::sha
   RETURN_IF_ERROR(CheckFollower(context, options_));
   core::MutexLock lock(mutex_);
   spdlog::info("shard {} follows", context.shard());
-  lead_->Begin(peer, *rounds_, model_, outbox_);
+  lead_->Begin(peer, *rounds_, model_.fact(), outbox_);
   Publish();
   return absl::OkStatus();
 }
@@ -28,7 +28,7 @@ void Coordinator::HeardOfShard(int shard, const v1::ShardReport& report) {
   shown_shards_.Heard(shard, report, options_.clock->NowMs());
   core::MutexLock lock(mutex_);
   // A report of an earlier generation may still be in flight.
-  const bool of_this_model = !report.has_generation() || report.generation() >= model_.generation();
+  const bool of_this_model = !report.has_generation() || report.generation() >= model_.fact().generation();
   Perform(rounds_->HeardOfShard(shard, {.seeded = report.seeded() && of_this_model,
                                         .versions = {report.versions().begin(), report.versions().end()},
                                         .stranded = report.stranded(),
@@ -47,16 +47,16 @@ void Coordinator::Follow(const v1::MembershipUpdate& update) {
 }
 
 void Coordinator::Take(const v1::MembershipUpdate& update) {
-  const bool had_seed = model_.stays();
-  const absl::StatusOr<FollowerShard::News> news = follower_->Take(update, *rounds_, model_, outbox_);
+  const bool had_seed = model_.fact().stays();
+  const absl::StatusOr<FollowerShard::News> news = follower_->Take(update, *rounds_, model_.fact(), outbox_);
   if (!news.ok() && status_.ok()) status_ = news.status();
   if (!news.ok() || *news == FollowerShard::News::kLater) return;
   if (*news == FollowerShard::News::kAnotherModel) {
-    spdlog::info("the model is generation {}, as shard 0 says", model_.generation());
+    spdlog::info("the model is generation {}, as shard 0 says", model_.fact().generation());
     if (had_seed) {
       outbox_.Note("withdrawn", "the initial parameters: shard 0 has another model, no site has trained this");
     }
-    NoteModel();
+    model_.Store(outbox_);
     BeginModel();
     rounds_->BeginAnotherModel();
     members_.CloseAll(outbox_);  // sites that were welcomed to another model come back, and are welcomed to this one

@@ -34,11 +34,11 @@ absl::Status Coordinator::Restore(StoredRun stored) {
   const bool seeded = stored.rounds.seeded;
   if (const ModelRecord& model = stored.model; model.generation > 0) {
     auto map = core::FragmentMap::FromParts(model.run.manifest, model.run.tensors_of_fragment);
-    model_ = ModelFact(model.generation, std::move(map), seeded, model.seeder);
+    model_.Restore(ModelFact(model.generation, std::move(map), seeded, model.seeder));
     BeginModel();
   }
   rounds_ = std::make_unique<RoundTable>(RulesOf(config, options_.shard), std::move(stored.rounds), started_ms_,
-                                         model_.seeder());
+                                         model_.fact().seeder());
   outbox_.Note("start", absl::StrCat("epoch ", journal_->epoch()));
   for (const std::string& repaired : journal_->repaired()) {
     spdlog::warn("{}", repaired);
@@ -47,7 +47,7 @@ absl::Status Coordinator::Restore(StoredRun stored) {
   Publish();
   report_.MakeNotedDurable();
   if (!seeded) return absl::OkStatus();
-  if (!model_.known() || std::ssize(stored.fragments) != open_.num_fragments()) {
+  if (!model_.fact().known() || std::ssize(stored.fragments) != open_.num_fragments()) {
     return absl::DataLossError(
         absl::StrCat("stored state: expected ", open_.num_fragments(), " fragments, found ", stored.fragments.size()));
   }
@@ -70,56 +70,15 @@ absl::Status Coordinator::Restore(StoredRun stored) {
     }
     codecs_.Restore(id, up);
     ASSIGN_OR_RETURN(const Contributions open,
-                     ReadContributions(model_.map().fragment(id), codecs_.UpLeg(id), fragment.open));
+                     model_.ReadContributions(model_.fact().map().fragment(id), codecs_.UpLeg(id), fragment.open));
     for (size_t i = 0; i < open.size(); ++i) {
       open_.Put(id, fragment.open[i].site, {open[i], fragment.open[i].admitted.base, started_ms_});
       figures_.Restored(id, NextVersion(id), fragment.open[i].site);
     }
   }
-  parameters_->Set(std::move(fragments));
-  MergeAgain(stored.fragments);
+  model_.parameters()->Set(std::move(fragments));
+  model_.MergeAgain(stored.fragments, codecs_);
   return absl::OkStatus();
-}
-
-// Rounds that were decided after the snapshots.
-void Coordinator::MergeAgain(const std::vector<StoredFragment>& fragments) {
-  size_t rounds = 0;
-  for (size_t p = 0; p < fragments.size(); ++p) {
-    for (const StoredRound& round : fragments[p].to_replay) {
-      parameters_->Merge({.round = round.record,
-                          .contributions = {},
-                          .load = [this, fragment = model_.map().fragment(static_cast<core::FragmentId>(p)),
-                                   leg = codecs_.UpLeg(round.record), contributions = round.contributions] {
-                            return ReadContributions(fragment, leg, contributions);
-                          }});
-      ++rounds;
-    }
-  }
-  spdlog::info("merges {} rounds since the last snapshots again", rounds);
-}
-
-absl::StatusOr<Contributions> Coordinator::ReadContributions(const core::Fragment& fragment,
-                                                             const codecs::LegCodec& leg,
-                                                             const std::vector<StoredContribution>& stored) const {
-  const auto plan = codecs::PlanChunks(fragment, leg);
-  Contributions contributions;
-  for (const StoredContribution& one : stored) {
-    auto contribution = std::make_shared<Contribution>(plan);
-    for (size_t i = 0; i < one.extent.chunk_bytes.size(); ++i) {
-      absl::StatusOr<std::string> chunk = journal_->ReadChunk(one.extent, i);
-      absl::Status status = chunk.ok() ? contribution->Add(*std::move(chunk)) : chunk.status();
-      if (!status.ok()) {
-        return absl::DataLossError(absl::StrCat("segment ", one.extent.segment, ": contribution of ", one.site,
-                                                " to fragment ", fragment.id, ": ", std::string(status.message())));
-      }
-    }
-    if (!contribution->complete()) {
-      return absl::DataLossError(absl::StrCat("segment ", one.extent.segment, ": the contribution of ", one.site,
-                                              " to fragment ", fragment.id, " is not whole"));
-    }
-    contributions.push_back(std::move(contribution));
-  }
-  return contributions;
 }
 
 void Coordinator::Fail(const absl::Status& status) {
@@ -166,7 +125,7 @@ void Coordinator::Tick() {
 
 absl::Status Coordinator::Finish() {
   journal_->Flush();  // rounds decided last are merged now
-  if (parameters_ != nullptr) RETURN_IF_ERROR(parameters_->Finish());
+  if (model_.parameters() != nullptr) RETURN_IF_ERROR(model_.parameters()->Finish());
   journal_->Flush();
   return status();
 }
@@ -206,8 +165,8 @@ absl::Status Coordinator::Ask(const std::function<absl::Status(RunParts&, Action
 
 absl::StatusOr<int> Coordinator::NumSeededFragments() const {
   core::MutexLock lock(mutex_);
-  if (!model_.stays()) return absl::FailedPreconditionError("the run has no parameters yet");
-  return model_.map().num_fragments();
+  if (!model_.fact().stays()) return absl::FailedPreconditionError("the run has no parameters yet");
+  return model_.fact().map().num_fragments();
 }
 
 }  // namespace causeway::server

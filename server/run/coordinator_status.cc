@@ -85,8 +85,8 @@ StatusSnapshot Coordinator::Status() const {
     core::MutexLock lock(mutex_);
     snapshot = SnapshotOf({.options = options_,
                            .rounds = *rounds_,
-                           .model = model_,
-                           .parameters = parameters_.get(),
+                           .model = model_.fact(),
+                           .parameters = model_.parameters().get(),
                            .members = members_,
                            .seeding = seeding_,
                            .admission = admission_,

@@ -9,8 +9,8 @@ PLANTS = {
          "  verdict(Admitted());\n  Publish();\n}")],
     "merge_before_it_is_durable": [
         ("server/run/coordinator_actions.cc",
-         "  outbox_.Then([this, job = std::make_shared<MergeJob>(std::move(job))] { parameters_->Merge(std::move(*job)); });",
-         "  parameters_->Merge(std::move(job));")],
+         "  outbox_.Then(\n      [this, job = std::make_shared<MergeJob>(std::move(job))] { model_.parameters()->Merge(std::move(*job)); });",
+         "  model_.parameters()->Merge(std::move(job));")],
     "lease_ends_while_the_coordinator_stands_still": [
         ("server/run/coordinator_state.cc", "  rounds_->StoodStill(from_ms, now_ms);\n", "")],
     "waiting_reader_is_forgotten": [  # destroyed without an answer, while its stream stays open: joining hung for ever
@@ -21,12 +21,12 @@ PLANTS = {
         ("server/run/waiters.cc", "  TellTaken(Take([generation](const WaitKey& key) { return key.generation < generation; }),\n"
          "            absl::AbortedError(absl::StrCat(\"the model is generation \", generation, \" now; retry\")));\n",
          "  Take([generation](const WaitKey& key) { return key.generation <= generation; });\n"),
-        ("server/run/coordinator.cc", "  const uint64_t withdrawn = model_.generation();\n",
+        ("server/run/coordinator.cc", "  if (*map && model_.Declare(**map, site, outbox_)) {\n",
          "  const auto other_is_in = [&](const auto& each) {\n"
          "    return each.first != site && each.second.state != core::SiteState::kGone;\n  };\n"
-         "  if (!rounds_->follows() && !model_.stays() && std::ranges::none_of(rounds_->state().sites, other_is_in)) {\n"
-         "    model_ = ModelFact();\n  }\n"
-         "  const uint64_t withdrawn = model_.generation();\n")],
+         "  if (*map && !follower_ && !model_.fact().stays() && std::ranges::none_of(rounds_->state().sites, other_is_in)) {\n"
+         "    model_.Restore(ModelFact());\n  }\n"
+         "  if (*map && model_.Declare(**map, site, outbox_)) {\n")],
     "no_waiting_reader_is_woken": [
         ("server/run/waiters.cc", "  TellTaken(std::move(taken), absl::OkStatus());\n}", "}"),
         ("server/run/waiters.cc",
@@ -81,8 +81,8 @@ PLANTS = {
          "  welcome->mutable_last_admitted()->Assign(decision.last_admitted.begin(), decision.last_admitted.end());\n",
          "  welcome->mutable_last_admitted()->Resize(static_cast<int>(decision.last_admitted.size()), -1);\n")],
     "replay_reads_another_chunk": [
-        ("server/run/coordinator_state.cc", "journal_->ReadChunk(one.extent, i)",
-         "journal_->ReadChunk(stored.back().extent, i)")],
+        ("server/run/run_model.cc", "journal_.ReadChunk(one.extent, i)",
+         "journal_.ReadChunk(stored.back().extent, i)")],
     "every_site_weighs_as_the_first": [
         ("server/run/parameters.cc", "inputs.push_back({round.contributors[i].site, round.contributors[i].weight, views[i]});",
          "inputs.push_back({round.contributors[i].site, round.contributors[0].weight, views[i]});")],

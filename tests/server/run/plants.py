@@ -27,7 +27,7 @@ PLANTS = {
     "weights_are_not_sent": [
         ("server/calls/download_reactor.cc", "    if (!request_.wants_weights()) message", "    message")],
     "generation_of_an_upload_is_not_checked": [
-        ("server/run/coordinator_bulk.cc", "  RETURN_IF_ERROR(model_.CheckGeneration(GenerationOf(header)));\n", "")],
+        ("server/run/coordinator_bulk.cc", "  RETURN_IF_ERROR(model_.fact().CheckGeneration(GenerationOf(header)));\n", "")],
     "waiters_of_another_model_are_forgotten": [
         ("server/run/waiters.cc", "Waiter::~Waiter() {\n  if (waits_) Tell(", "Waiter::~Waiter() {\n  if (false) Tell("),
         ("server/run/waiters.cc", "void Waiters::TellTaken(std::vector<Waiter> taken, const absl::Status& status) {\n",

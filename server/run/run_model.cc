@@ -1,0 +1,118 @@
+#include "server/run/run_model.h"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "transport/messages.h"
+
+namespace causeway::server {
+
+bool RunModel::Declare(const core::FragmentMap& map, const core::SiteId& site, Outbox& outbox) {
+  const uint64_t withdrawn = fact_.generation();
+  if (!fact_.Declare(map)) return false;
+  if (withdrawn > 0) {
+    outbox.Note(
+        "withdrawn", site, -1,
+        absl::StrCat("generation ", withdrawn, " of the model: no site is left of it, and another one is brought"));
+  }
+  outbox.Note("model", site, -1,
+              absl::StrCat("generation ", fact_.generation(), ": ", core::NumParameters(map.manifest()),
+                           " parameters in ", map.num_fragments(), " fragments"));
+  return true;
+}
+
+void RunModel::Store(Outbox& outbox) const {
+  outbox.Store(
+      ModelRecord{.generation = fact_.generation(), .run = RunRecordOf(fact_.map()), .seeder = fact_.seeder()});
+}
+
+void RunModel::Begin(Outbox& outbox) {
+  const core::FragmentMap& map = fact_.map();
+  welcome_.Clear();
+  welcome_.set_generation(fact_.generation());
+  transport::ToProto(map.manifest(), welcome_.mutable_manifest());
+  transport::ToProto(map, welcome_.mutable_fragments());
+  const MergeSettings merge{.outer = config_.outer,
+                            .down = codecs::DownLeg(config_),
+                            .feedback_down = config_.codec.feedback_down,
+                            .zstd = config_.codec.zstd,
+                            .rule = config_.membership.merge};
+  parameters_ = std::make_shared<Parameters>(ParametersOptions{.map = map,
+                                                               .generation = fact_.generation(),
+                                                               .waiters = waiters_,
+                                                               .merge = merge,
+                                                               .snapshot_every = config_.checkpoint.every_rounds,
+                                                               .journal = &journal_,
+                                                               .merged = listeners_.merged,
+                                                               .failed = listeners_.failed});
+  outbox.Then([waiters = waiters_, generation = fact_.generation()] { waiters->BeginGeneration(generation); });
+}
+
+void RunModel::Describe(v1::RunDescription& description) const {
+  if (!fact_.known()) return;
+  const core::FragmentMap& map = fact_.map();
+  transport::ToProto(map.manifest(), description.mutable_manifest());
+  transport::ToProto(map, description.mutable_fragments());
+  if (!parameters_->is_set()) return;
+  for (int p = 0; p < map.num_fragments(); ++p) description.add_versions(parameters_->Committed(p).version);
+}
+
+absl::StatusOr<RunModel::Download> RunModel::BeginDownload(const v1::DownloadRequest& request, Waiter waiter) {
+  RETURN_IF_ERROR(fact_.CheckGeneration(GenerationOf(request)));
+  if (request.fragment() < 0 || request.fragment() >= fact_.map().num_fragments()) {
+    return absl::InvalidArgumentError(absl::StrCat("expected one of ", fact_.map().num_fragments(),
+                                                   " fragments of the run, got ", request.fragment()));
+  }
+  Download download{.source = nullptr, .generation = fact_.generation()};
+  if (request.source_case() == v1::DownloadRequest::kUpdateBase) {
+    ASSIGN_OR_RETURN(download.source, parameters_->UpdateSource(request.fragment(), request.update_base()));
+  } else {
+    ASSIGN_OR_RETURN(download.source, parameters_->AnchorSource(request.fragment(), request.anchor_version(),
+                                                                request.held_digest(), std::move(waiter)));
+  }
+  return download;
+}
+
+void RunModel::MergeAgain(const std::vector<StoredFragment>& fragments, const RunCodecs& codecs) {
+  size_t rounds = 0;
+  for (size_t p = 0; p < fragments.size(); ++p) {
+    for (const StoredRound& round : fragments[p].to_replay) {
+      parameters_->Merge({.round = round.record,
+                          .contributions = {},
+                          .load = [this, fragment = fact_.map().fragment(static_cast<core::FragmentId>(p)),
+                                   leg = codecs.UpLeg(round.record), contributions = round.contributions] {
+                            return ReadContributions(fragment, leg, contributions);
+                          }});
+      ++rounds;
+    }
+  }
+  spdlog::info("merges {} rounds since the last snapshots again", rounds);
+}
+
+absl::StatusOr<Contributions> RunModel::ReadContributions(const core::Fragment& fragment, const codecs::LegCodec& leg,
+                                                          const std::vector<StoredContribution>& stored) const {
+  const auto plan = codecs::PlanChunks(fragment, leg);
+  Contributions contributions;
+  for (const StoredContribution& one : stored) {
+    auto contribution = std::make_shared<Contribution>(plan);
+    for (size_t i = 0; i < one.extent.chunk_bytes.size(); ++i) {
+      absl::StatusOr<std::string> chunk = journal_.ReadChunk(one.extent, i);
+      absl::Status status = chunk.ok() ? contribution->Add(*std::move(chunk)) : chunk.status();
+      if (!status.ok()) {
+        return absl::DataLossError(absl::StrCat("segment ", one.extent.segment, ": contribution of ", one.site,
+                                                " to fragment ", fragment.id, ": ", std::string(status.message())));
+      }
+    }
+    if (!contribution->complete()) {
+      return absl::DataLossError(absl::StrCat("segment ", one.extent.segment, ": the contribution of ", one.site,
+                                              " to fragment ", fragment.id, " is not whole"));
+    }
+    contributions.push_back(std::move(contribution));
+  }
+  return contributions;
+}
+
+}  // namespace causeway::server
