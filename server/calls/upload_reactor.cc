@@ -61,7 +61,7 @@ class UploadReactor final : public CallReactor, public GatedCall {
     absl::StatusOr<SiteLimits::Stream> allowed = gate_->BulkStream(peer_, header_.context().site());
     if (!allowed.ok()) return End(allowed.status());
     counted_ = *std::move(allowed);
-    absl::StatusOr<Coordinator::Upload> upload = coordinator_->BeginUpload(header_);
+    absl::StatusOr<Upload> upload = coordinator_->BeginUpload(header_);
     if (!upload.ok()) {
       FinishOnce(ToGrpc(upload.status()));
       return;
@@ -172,7 +172,7 @@ class UploadReactor final : public CallReactor, public GatedCall {
   grpc::ByteBuffer outgoing_;
   bool has_header_ = false;
   v1::UploadHeader header_;
-  Coordinator::Upload upload_;
+  Upload upload_;
   core::Mutex mutex_;
   grpc::ByteBuffer verdict_ ABSL_GUARDED_BY(mutex_);  // valid once set
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;

@@ -48,6 +48,8 @@ Coordinator::Coordinator(CoordinatorOptions options, Journal* journal)
       follower_(options_.shard.leads() ? std::nullopt
                                        : std::optional<FollowerShard>(std::in_place, options_, &report_)),
       figures_(options_.clock),
+      open_(model_, codecs_, figures_, *options_.clock),
+      decisions_(options_.config, *options_.clock, model_, codecs_, open_, figures_),
       model_(options_.config, journal,
              {.merged = [this](const MergedRound& merged) { OnMerged(merged); },
               .failed = [this](const absl::Status& status) { Fail(status); }}) {}
@@ -59,7 +61,7 @@ Coordinator::~Coordinator() {
 }
 
 void Coordinator::BeginModel() {
-  open_.Begin(model_.fact().map().num_fragments());
+  open_.Reset(model_.fact().map().num_fragments());
   seeding_.Void();
   codecs_.SetMap(model_.fact().map());
   model_.Begin(outbox_);
@@ -122,7 +124,7 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   if (!decision.resumed) member.joining_ms = options_.clock->NowMs();
   member.silent_ms.reset();
   spdlog::info("site {}: {}", site, decision.resumed ? "is back" : "joins");
-  if (join.from_checkpoint()) ForgetArriving(site);  // another process made those chunks
+  if (join.from_checkpoint()) open_.Forget(site, rounds_->state());  // another process made those chunks
   outbox_.StateChanged();
   if (!decision.resumed) outbox_.Note("join", site, -1, absl::StrCat("version ", OfSite(join.software_version())));
   v1::Welcome* welcome = answer.mutable_welcome();

@@ -27,6 +27,7 @@
 #include "server/rounds/round_table.h"
 #include "server/run/admission.h"
 #include "server/run/claims.h"
+#include "server/run/decisions.h"
 #include "server/run/follower_shard.h"
 #include "server/run/lead_shard.h"
 #include "server/run/members.h"
@@ -73,13 +74,6 @@ class Coordinator {
 
   // ---- Bulk streams ----
 
-  // A contribution (or initial parameters) that is being received.
-  struct Upload {
-    std::shared_ptr<Contribution> contribution;  // nullptr: the verdict needs no chunk
-    std::shared_ptr<SiteMeters> meters;
-  };
-  using OnVerdict =
-      std::function<void(const absl::StatusOr<v1::Verdict>&)>;  // not OK: the stream ends with this status
   absl::StatusOr<Upload> BeginUpload(const v1::UploadHeader& header);
   // Admits the contribution once every chunk is there, or none is needed. The verdict comes on another thread, when it
   // is durable.
@@ -124,7 +118,6 @@ class Coordinator {
  private:
   Coordinator(CoordinatorOptions options, Journal* journal);
   absl::Status Restore(StoredRun stored);
-  std::optional<RoundCodecs> DecideCodecs(core::FragmentId fragment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void NoteEvaluation(const core::SiteId& site, const core::Progress& progress) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void BeginModel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // model_.fact(), from now on
@@ -136,28 +129,17 @@ class Coordinator {
   void Perform(const CloseRound& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const Forgotten& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const Dropped& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  RunParts Parts() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return {*rounds_, members_, outbox_}; }
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ForgetArriving(const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // except admitted ones
   void NoteStall(int64_t now_ms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteReasons() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Upload> BeginSeed(const v1::UploadHeader& header) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CompleteSeed(const v1::UploadHeader& header, const OnVerdict& verdict);
-  void Forget(core::FragmentId fragment, const core::SiteId& site, const Upload& upload)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void RefuseValues(const v1::UploadHeader& header, const core::Admitted& admitted, const std::string& why)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnMerged(const MergedRound& merged);
   bool Owns(core::FragmentId fragment) const { return options_.shard.Owns(fragment); }
   absl::Status CheckOwned(core::FragmentId fragment) const;
-  absl::Status CheckStay(const core::SiteId& site, int64_t stay) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Take(const v1::MembershipUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // coordinator_status.cc: the status for readers.
-  void NoteDecided(const CloseRound& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // for the status
-  core::Version NextVersion(core::FragmentId fragment) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return rounds_->state().versions[fragment] + 1;  // that its open round makes
-  }
-  std::string WhyMissed(const CloseRound& action, const core::SiteId& site, const core::SiteRecord& record) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PublishStatus();  // on the thread that ticks
 
   const CoordinatorOptions options_;
@@ -169,13 +151,10 @@ class Coordinator {
   std::unique_ptr<RoundTable> rounds_ ABSL_GUARDED_BY(mutex_);
   Members members_ ABSL_GUARDED_BY(mutex_);
   Seeding seeding_ ABSL_GUARDED_BY(mutex_);
-  OpenUploads open_ ABSL_GUARDED_BY(mutex_);
   RunCodecs codecs_ ABSL_GUARDED_BY(mutex_);
   EvalLoss eval_loss_ ABSL_GUARDED_BY(mutex_);
   std::string noted_reason_ ABSL_GUARDED_BY(mutex_);
-  std::map<core::FragmentId, std::string> noted_round_reasons_ ABSL_GUARDED_BY(mutex_);
   bool noted_held_ ABSL_GUARDED_BY(mutex_) = false;
-  int64_t rounds_closed_ ABSL_GUARDED_BY(mutex_) = 0;         // in this life
   std::optional<int64_t> ticked_ms_ ABSL_GUARDED_BY(mutex_);  // in this life
   int64_t sampled_ms_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
@@ -185,6 +164,8 @@ class Coordinator {
   std::optional<LeadShard> lead_ ABSL_GUARDED_BY(mutex_);          // one of the two: shard 0, or another
   std::optional<FollowerShard> follower_ ABSL_GUARDED_BY(mutex_);  // constant: which of them it is
   RunFigures figures_;
+  OpenUploads open_ ABSL_GUARDED_BY(mutex_);
+  Decisions decisions_ ABSL_GUARDED_BY(mutex_);
   RunModel model_;  // its fact is under mutex_; last: its merge thread calls us
 };
 

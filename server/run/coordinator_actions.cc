@@ -56,60 +56,16 @@ void Coordinator::Perform(const Enter& action) {
   members_.Send(action.site, message, outbox_);
 }
 
-std::optional<RoundCodecs> Coordinator::DecideCodecs(core::FragmentId fragment) {
-  const std::optional<RoundCodecs> codecs = codecs_.Decide(fragment, rounds_->ActiveSites());
-  for (const std::string& change : codecs_.TakeChanges()) {
-    spdlog::info("codec {}", change);
-    outbox_.Note("codec", change);
-  }
-  return codecs;
-}
-
 void Coordinator::Perform(const CloseRound& action) {
-  RoundRecord round{.fragment = action.fragment,
-                    .base = action.base,
-                    .outer = options_.config.outer,
-                    .sites = action.sites,
-                    .reason = action.reason,
-                    .codecs = DecideCodecs(action.fragment),
-                    .rolled_back_to = action.rolled_back_to};
-  std::vector<double> weights;
-  for (const CloseRound::Contributor& contributor : action.contributors) weights.push_back(contributor.weight);
-  const std::vector<float> normalized = NormalizedWeights(weights);
-  NoteDecided(action);
-  MergeJob job;
-  for (size_t i = 0; i < action.contributors.size(); ++i) {
-    const CloseRound::Contributor& contributor = action.contributors[i];
-    round.contributors.push_back({contributor.site, contributor.base, normalized[i] * contributor.clip});
-    job.contributions.push_back(open_.Take(action.fragment, contributor.site));
-    members_[contributor.site].merged_weight += normalized[i];
-  }
-  if (action.rolled_back_to) open_.Clear(action.fragment);
-  ++rounds_closed_;
-  // Without its numbers, a reason changes only when something other than the time does.
-  std::string reason = action.reason;
-  std::erase_if(reason, [](char c) { return absl::ascii_isdigit(c); });
-  std::string& noted = noted_round_reasons_[action.fragment];
-  if (noted != reason) spdlog::info("fragment {}: rounds close as {}", action.fragment, action.reason);
-  noted = std::move(reason);
-  outbox_.Note(
-      "round", "", action.fragment,
-      absl::StrCat("version ", action.base + 1, ": ", action.reason, ": ",
-                   absl::StrJoin(round.contributors, ", ", [](std::string* out, const RoundRecord::Contributor& c) {
-                     absl::StrAppend(out, c.site, " (base ", c.base, ", weight ", c.weight, ")");
-                   })));
-  outbox_.StateChanged();
-  job.round = round;
-  outbox_.Store(std::move(round));
-  outbox_.Then(
-      [this, job = std::make_shared<MergeJob>(std::move(job))] { model_.parameters()->Merge(std::move(*job)); });
+  RunParts parts = Parts();
+  decisions_.Carry(action, parts);
 }
 
 void Coordinator::Perform(const Dropped& action) {
   spdlog::info("site {}: is out of the run: {}", action.site, action.reason);
   outbox_.StateChanged();
   outbox_.Note("drop", action.site, -1, action.reason);
-  ForgetArriving(action.site);
+  open_.Forget(action.site, rounds_->state());
   Member& member = members_[action.site];
   core::Progress progress = *member.progress;
   progress.in_flight.clear();
@@ -126,14 +82,6 @@ void Coordinator::Perform(const Forgotten& action) {
   admission_.ForgetData(action.site, outbox_);
   members_.Erase(action.site);
   figures_.Forget(action.site);
-}
-
-void Coordinator::ForgetArriving(const core::SiteId& site) {
-  for (core::FragmentId p = 0; p < open_.num_fragments(); ++p) {
-    if (rounds_->state().contributions[p].contains(site)) continue;
-    open_.Erase(p, site);
-    figures_.Forget(p, site);
-  }
 }
 
 void Coordinator::NoteReasons() {

@@ -72,8 +72,8 @@ absl::Status Coordinator::Restore(StoredRun stored) {
     ASSIGN_OR_RETURN(const Contributions open,
                      model_.ReadContributions(model_.fact().map().fragment(id), codecs_.UpLeg(id), fragment.open));
     for (size_t i = 0; i < open.size(); ++i) {
-      open_.Put(id, fragment.open[i].site, {open[i], fragment.open[i].admitted.base, started_ms_});
-      figures_.Restored(id, NextVersion(id), fragment.open[i].site);
+      open_.Restore(id, fragment.open[i].site, {open[i], fragment.open[i].admitted.base, started_ms_},
+                    rounds_->state());
     }
   }
   model_.parameters()->Set(std::move(fragments));
@@ -153,7 +153,7 @@ absl::StatusOr<std::vector<Event>> Coordinator::History(int64_t after_id, int64_
 absl::Status Coordinator::Ask(const std::function<absl::Status(RunParts&, Actions&)>& event) {
   {
     core::MutexLock lock(mutex_);
-    RunParts parts{*rounds_, members_, outbox_};
+    RunParts parts = Parts();
     Actions actions;
     RETURN_IF_ERROR(event(parts, actions));
     Perform(actions);

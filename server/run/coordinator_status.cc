@@ -16,40 +16,7 @@ using core::SiteId;
 using core::SiteRecord;
 using core::SiteState;
 
-double Seconds(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
-
 }  // namespace
-
-std::string Coordinator::WhyMissed(const CloseRound& action, const SiteId& site, const SiteRecord& record) const {
-  const core::Version first = record.first_versions[action.fragment];
-  const Member& member = *members_.Find(site);
-  if (first > action.base) return absl::StrCat("takes part from version ", first + 1, " on");
-  if (member.silent_ms) return "its control stream was broken";
-  if (member.progress->completing) return "it has done all its steps";
-  const char* where = open_.Find(action.fragment, site) != nullptr ? "its contribution was on its way"
-                                                                   : "it had not begun to send its contribution";
-  return absl::StrCat(where, " when the round closed: ", action.reason);
-}
-
-void Coordinator::NoteDecided(const CloseRound& action) {
-  const int64_t unix_ms = options_.clock->UnixMs();
-  const core::Version version = action.base + 1;
-  int64_t first_ms = options_.clock->NowMs();
-  const int64_t now_ms = first_ms;
-  for (const CloseRound::Contributor& contributor : action.contributors) {
-    first_ms = std::min(first_ms, open_.Find(action.fragment, contributor.site)->begun_ms);
-    Member& member = members_[contributor.site];
-    member.last_merged = {action.fragment, version, unix_ms};
-    member.staleness = action.base - contributor.base;
-  }
-  for (const auto& [site, record] : rounds_->state().sites) {
-    const bool contributed = std::ranges::count(action.contributors, site, &CloseRound::Contributor::site) > 0;
-    Member* const member = members_.Find(site);
-    if (contributed || !core::IsActive(record.state) || member == nullptr) continue;
-    member->missed = {action.fragment, version, WhyMissed(action, site, record)};
-  }
-  figures_.Decided(action.fragment, version, action.reason, unix_ms, Seconds(now_ms - first_ms));
-}
 
 void Coordinator::OnMerged(const MergedRound& merged) {
   spdlog::info("fragment {}: version {}, digest {}", merged.round.fragment, merged.committed.version,
@@ -95,7 +62,7 @@ StatusSnapshot Coordinator::Status() const {
                            .shown_shards = shown_shards_,
                            .epoch = journal_->epoch(),
                            .started_ms = started_ms_,
-                           .rounds_closed = rounds_closed_});
+                           .rounds_closed = decisions_.count()});
   }
   if (const absl::Status status = this->status(); !status.ok()) snapshot.failure = std::string(status.message());
   const SyncFigures syncs = journal_->syncs();

@@ -1,12 +1,146 @@
 #include "server/run/open_uploads.h"
 
+#include <spdlog/spdlog.h>
+
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+
 namespace causeway::server {
+namespace {
+
+v1::Verdict Refused(absl::string_view reason) {
+  v1::Verdict verdict;
+  verdict.set_reason(std::string(reason));
+  return verdict;
+}
+
+core::Admitted AdmittedOf(const v1::UploadHeader& header) {
+  return {.base = header.base_version(), .tokens = header.tokens(), .steps = header.steps()};
+}
+
+// A repeat of an admitted contribution is answered like the first; any other failure is a refusal.
+v1::Verdict VerdictOf(const absl::Status& status) {
+  return absl::IsAlreadyExists(status) ? AdmittedVerdict() : Refused(status.message());
+}
+
+// Chunks of an earlier stay were made with another residual: they must not be mixed with new ones of the same base.
+absl::Status CheckStay(const core::RoundState& state, const core::SiteId& site, int64_t stay) {
+  const auto record = state.sites.find(site);
+  if (stay == 0 || record == state.sites.end() || record->second.stay == stay) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("expected stay ", record->second.stay, " of the site, got ", stay, "; retry"));
+}
+
+}  // namespace
+
+v1::Verdict AdmittedVerdict() {
+  v1::Verdict verdict;
+  verdict.set_admitted(true);
+  return verdict;
+}
+
+absl::StatusOr<Upload> OpenUploads::Begin(const v1::UploadHeader& header, RunParts& run) {
+  const core::SiteId& site = header.context().site();
+  const core::FragmentId fragment = header.fragment();
+  RETURN_IF_ERROR(CheckStay(run.rounds.state(), site, header.context().stay()));
+  const absl::Status status =
+      run.rounds.CheckContribution(site, header.context().session(), fragment, AdmittedOf(header));
+  if (!status.ok()) return Upload{};
+  Arriving& arriving = open_[fragment][site];
+  if (arriving.contribution == nullptr || arriving.base != header.base_version()) {
+    arriving = {std::make_shared<Contribution>(
+                    codecs::PlanChunks(model_.fact().map().fragment(fragment), codecs_.UpLeg(fragment))),
+                header.base_version(), clock_.NowMs()};
+    figures_.Begun(fragment, run.rounds.state().versions[fragment] + 1, site);
+  }
+  return Upload{.contribution = arriving.contribution, .meters = run.members[site].meters};
+}
+
+void OpenUploads::Complete(const v1::UploadHeader& header, const Upload& upload, const OnVerdict& verdict,
+                           RunParts& run, Perform perform) {
+  const core::SiteId& site = header.context().site();
+  core::Admitted admitted = AdmittedOf(header);
+  const absl::Status status =
+      run.rounds.CheckContribution(site, header.context().session(), header.fragment(), admitted);
+  if (!status.ok()) {
+    // A repeat of an admitted contribution is also answered only when that is durable: it may still be on its way to
+    // the journal.
+    if (absl::IsInvalidArgument(status)) Refuse(header, admitted, std::string(status.message()), run, perform);
+    run.outbox.Then([verdict, answer = VerdictOf(status)] { verdict(answer); });
+    if (upload.contribution != nullptr && !absl::IsAlreadyExists(status))
+      Forget(header.fragment(), site, upload, run.rounds.state());
+    return;
+  }
+  const OpenUploads::Arriving* const arriving = Find(header.fragment(), site);
+  if (upload.contribution == nullptr || arriving == nullptr || arriving->contribution != upload.contribution) {
+    run.outbox.Then([verdict] { verdict(Refused("the site has begun this contribution anew")); });
+    return;
+  }
+  admitted.norm = upload.contribution->Norm();
+  const int64_t parameters = model_.fact().map().fragment(header.fragment()).parameters;
+  if (const auto why = run.rounds.WhyTooLong(site, header.fragment(), admitted, parameters)) {
+    Refuse(header, admitted, *why, run, perform);
+    run.outbox.Then([verdict, why = *why] { verdict(Refused(why)); });
+    Forget(header.fragment(), site, upload, run.rounds.state());
+    return;
+  }
+  ContributionRecord record{.fragment = header.fragment(), .site = site, .admitted = admitted};
+  for (const std::string& chunk : upload.contribution->chunks()) {
+    record.chunks.push_back(ChunkPtr(upload.contribution, &chunk));  // shares the contribution's life
+  }
+  run.outbox.Store(std::move(record));
+  const int64_t now_ms = clock_.NowMs();
+  const int64_t begun_ms = arriving->begun_ms;
+  figures_.Arrived(header.fragment(), run.rounds.state().versions[header.fragment()] + 1, site, begun_ms);
+  run.members[site].norm = {.fragment = header.fragment(), .base = admitted.base, .norm = admitted.norm};
+  perform(run.rounds.Admit(site, header.fragment(), admitted, now_ms - begun_ms, now_ms, parameters));
+  run.outbox.Then([verdict] { verdict(AdmittedVerdict()); });
+}
+
+void OpenUploads::Refuse(const v1::UploadHeader& header, const core::Admitted& admitted, const std::string& why,
+                         RunParts& run, Perform perform) {
+  const core::SiteId& site = header.context().site();
+  run.members[site].norm = {
+      .fragment = header.fragment(), .base = admitted.base, .norm = admitted.norm, .refused = why};
+  run.outbox.StateChanged();
+  spdlog::warn("site {}: its contribution to fragment {} is refused: {}", site, header.fragment(), why);
+  run.outbox.Note("refuse", site, header.fragment(), why);
+  perform(run.rounds.RefuseValues(site, header.fragment(), admitted, why, clock_.NowMs()));
+  const core::SiteRecord& record = run.rounds.state().sites.at(site);
+  if (!record.quarantined) return;
+  spdlog::error("site {}: {}", site, record.reason);
+  run.outbox.Note("quarantine", site, -1, record.reason);
+}
+
+// Forgets a refused contribution: its site may send another one of the same base.
+void OpenUploads::Forget(core::FragmentId fragment, const core::SiteId& site, const Upload& upload,
+                         const core::RoundState& state) {
+  const Arriving* const arriving = Find(fragment, site);
+  const bool admitted = state.contributions[fragment].contains(site);
+  if (!admitted && arriving != nullptr && arriving->contribution == upload.contribution) {
+    open_[fragment].erase(site);
+    figures_.Forget(fragment, site);
+  }
+}
+
+void OpenUploads::Forget(const core::SiteId& site, const core::RoundState& state) {
+  for (core::FragmentId p = 0; p < num_fragments(); ++p) {
+    if (state.contributions[p].contains(site)) continue;
+    open_[p].erase(site);
+    figures_.Forget(p, site);
+  }
+}
 
 const OpenUploads::Arriving* OpenUploads::Find(core::FragmentId fragment, const core::SiteId& site) const {
   const auto found = open_[fragment].find(site);
   return found == open_[fragment].end() ? nullptr : &found->second;
+}
+
+void OpenUploads::Restore(core::FragmentId fragment, const core::SiteId& site, Arriving arriving,
+                          const core::RoundState& state) {
+  open_[fragment][site] = std::move(arriving);
+  figures_.Restored(fragment, state.versions[fragment] + 1, site);
 }
 
 std::shared_ptr<Contribution> OpenUploads::Take(core::FragmentId fragment, const core::SiteId& site) {

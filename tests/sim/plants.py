@@ -5,11 +5,11 @@ A plant is a list of (file, what is there once, what stands there instead).
 
 PLANTS = {
     "verdict_before_it_is_durable": [
-        ("server/run/coordinator_bulk.cc", "  outbox_.Then([verdict] { verdict(Admitted()); });\n  Publish();\n}",
-         "  verdict(Admitted());\n  Publish();\n}")],
+        ("server/run/open_uploads.cc", "  run.outbox.Then([verdict] { verdict(AdmittedVerdict()); });\n",
+         "  verdict(AdmittedVerdict());\n")],
     "merge_before_it_is_durable": [
-        ("server/run/coordinator_actions.cc",
-         "  outbox_.Then(\n      [this, job = std::make_shared<MergeJob>(std::move(job))] { model_.parameters()->Merge(std::move(*job)); });",
+        ("server/run/decisions.cc",
+         "  run.outbox.Then(\n      [this, job = std::make_shared<MergeJob>(std::move(job))] { model_.parameters()->Merge(std::move(*job)); });",
          "  model_.parameters()->Merge(std::move(job));")],
     "lease_ends_while_the_coordinator_stands_still": [
         ("server/run/coordinator_state.cc", "  rounds_->StoodStill(from_ms, now_ms);\n", "")],
@@ -37,12 +37,13 @@ PLANTS = {
          "ORDER BY site, base")],
     "contribution_stays_in_the_next_round": [
         ("server/rounds/round_table_rounds.cc", "  contributors.clear();\n  open_[fragment] = {};", "  open_[fragment] = {};"),
-        ("server/run/open_uploads.cc", "  open_[fragment].erase(site);\n", "")],
+        ("server/run/open_uploads.cc", ".at(site).contribution;\n  open_[fragment].erase(site);\n", ".at(site).contribution;\n")],
     "residual_applied_twice": [
         ("codecs/error_feedback.cc", "  residual_ = std::move(next_residual_);\n",
          "  residual_ = std::move(next_residual_);\n  for (float& value : residual_.values()) value += value;\n")],
     "upload_of_an_earlier_stay_is_taken": [  # its chunks mix with those of the same base, of another residual
-        ("server/run/coordinator_bulk.cc", "  RETURN_IF_ERROR(CheckStay(site, header.context().stay()));\n", "")],
+        ("server/run/open_uploads.cc",
+         "  RETURN_IF_ERROR(CheckStay(run.rounds.state(), site, header.context().stay()));\n", "  (void)CheckStay;\n")],
     "repeat_of_what_is_merged_is_refused": [
         ("server/rounds/round_table_rounds.cc", "base >= 0 && record->second.last_merged[fragment] == base)",
          "base >= 0 && record->second.last_merged[fragment] < base)")],

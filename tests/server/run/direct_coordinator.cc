@@ -70,7 +70,7 @@ PendingVerdict DirectCoordinator::SeedFragment(const std::string& site, int frag
 }
 
 PendingVerdict DirectCoordinator::Upload(const v1::UploadHeader& header, const std::vector<std::string>& chunks) {
-  const absl::StatusOr<Coordinator::Upload> upload = coordinator->BeginUpload(header);
+  const absl::StatusOr<server::Upload> upload = coordinator->BeginUpload(header);
   EXPECT_TRUE(upload.ok()) << upload.status();
   PendingVerdict verdict;
   if (!upload.ok()) return verdict;

@@ -60,7 +60,7 @@ class RecordedPeer final : public SitePeer {
 // The verdict of an upload, once there is one. Thread-safe.
 class PendingVerdict {
  public:
-  Coordinator::OnVerdict taker() const {
+  OnVerdict taker() const {
     return [given = given_](const absl::StatusOr<v1::Verdict>& verdict) {
       core::MutexLock lock(given->mutex);
       EXPECT_FALSE(given->verdict) << "a second verdict";

@@ -5,8 +5,8 @@ A plant is a list of (file, what is there once, what stands there instead), as i
 
 PLANTS = {
     "verdict_before_it_is_durable": [
-        ("server/run/coordinator_bulk.cc", "  outbox_.Then([verdict] { verdict(Admitted()); });\n  Publish();\n}",
-         "  verdict(Admitted());\n  Publish();\n}")],
+        ("server/run/open_uploads.cc", "  run.outbox.Then([verdict] { verdict(AdmittedVerdict()); });\n",
+         "  verdict(AdmittedVerdict());\n")],
     "report_before_it_is_durable": [
         ("server/run/follower_shard.cc",
          "  if (report_.Note(report)) outbox.Then([this, report] { report_.MakeDurable(report); });",
@@ -17,10 +17,10 @@ PLANTS = {
     "verdict_overtakes_the_list_of_chunks": [
         ("server/calls/upload_reactor.cc", "    if (!writing_) FinishWithVerdict();", "    FinishWithVerdict();")],
     "repeat_is_refused": [
-        ("server/run/coordinator_bulk.cc", "return absl::IsAlreadyExists(status) ? Admitted()",
-         "return absl::IsNotFound(status) ? Admitted()")],
+        ("server/run/open_uploads.cc", "return absl::IsAlreadyExists(status) ? AdmittedVerdict()",
+         "return absl::IsNotFound(status) ? AdmittedVerdict()")],
     "chunks_of_another_process_are_kept": [
-        ("server/run/coordinator.cc", "  if (join.from_checkpoint()) ForgetArriving(site);", "")],
+        ("server/run/coordinator.cc", "  if (join.from_checkpoint()) open_.Forget(site, rounds_->state());", "")],
     "download_goes_on_a_chunk_too_far": [
         ("server/calls/download_reactor.cc", "(goes_on ? Stripes() * request_.first_chunk() : 0)",
          "(goes_on ? Stripes() * (request_.first_chunk() + (request_.first_chunk() > 0 ? 1 : 0)) : 0)")],

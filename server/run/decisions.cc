@@ -1,0 +1,103 @@
+#include "server/run/decisions.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace causeway::server {
+
+using core::SiteId;
+using core::SiteRecord;
+
+namespace {
+
+double Seconds(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
+
+}  // namespace
+
+std::optional<RoundCodecs> Decisions::DecideCodecs(core::FragmentId fragment, RunParts& run) {
+  const std::optional<RoundCodecs> codecs = codecs_.Decide(fragment, run.rounds.ActiveSites());
+  for (const std::string& change : codecs_.TakeChanges()) {
+    spdlog::info("codec {}", change);
+    run.outbox.Note("codec", change);
+  }
+  return codecs;
+}
+
+void Decisions::Carry(const CloseRound& action, RunParts& run) {
+  RoundRecord round{.fragment = action.fragment,
+                    .base = action.base,
+                    .outer = config_.outer,
+                    .sites = action.sites,
+                    .reason = action.reason,
+                    .codecs = DecideCodecs(action.fragment, run),
+                    .rolled_back_to = action.rolled_back_to};
+  std::vector<double> weights;
+  for (const CloseRound::Contributor& contributor : action.contributors) weights.push_back(contributor.weight);
+  const std::vector<float> normalized = NormalizedWeights(weights);
+  NoteMembers(action, run);
+  MergeJob job;
+  for (size_t i = 0; i < action.contributors.size(); ++i) {
+    const CloseRound::Contributor& contributor = action.contributors[i];
+    round.contributors.push_back({contributor.site, contributor.base, normalized[i] * contributor.clip});
+    job.contributions.push_back(uploads_.Take(action.fragment, contributor.site));
+    run.members[contributor.site].merged_weight += normalized[i];
+  }
+  if (action.rolled_back_to) uploads_.Clear(action.fragment);
+  ++closed_;
+  // Without its numbers, a reason changes only when something other than the time does.
+  std::string reason = action.reason;
+  std::erase_if(reason, [](char c) { return absl::ascii_isdigit(c); });
+  std::string& noted = noted_reasons_[action.fragment];
+  if (noted != reason) spdlog::info("fragment {}: rounds close as {}", action.fragment, action.reason);
+  noted = std::move(reason);
+  run.outbox.Note(
+      "round", "", action.fragment,
+      absl::StrCat("version ", action.base + 1, ": ", action.reason, ": ",
+                   absl::StrJoin(round.contributors, ", ", [](std::string* out, const RoundRecord::Contributor& c) {
+                     absl::StrAppend(out, c.site, " (base ", c.base, ", weight ", c.weight, ")");
+                   })));
+  run.outbox.StateChanged();
+  job.round = round;
+  run.outbox.Store(std::move(round));
+  run.outbox.Then(
+      [this, job = std::make_shared<MergeJob>(std::move(job))] { model_.parameters()->Merge(std::move(*job)); });
+}
+
+std::string Decisions::WhyMissed(const CloseRound& action, const SiteId& site, const SiteRecord& record,
+                                 const Member& member) const {
+  const core::Version first = record.first_versions[action.fragment];
+  if (first > action.base) return absl::StrCat("takes part from version ", first + 1, " on");
+  if (member.silent_ms) return "its control stream was broken";
+  if (member.progress->completing) return "it has done all its steps";
+  const char* where = uploads_.Find(action.fragment, site) != nullptr ? "its contribution was on its way"
+                                                                      : "it had not begun to send its contribution";
+  return absl::StrCat(where, " when the round closed: ", action.reason);
+}
+
+void Decisions::NoteMembers(const CloseRound& action, RunParts& run) {
+  const int64_t unix_ms = clock_.UnixMs();
+  const core::Version version = action.base + 1;
+  int64_t first_ms = clock_.NowMs();
+  const int64_t now_ms = first_ms;
+  for (const CloseRound::Contributor& contributor : action.contributors) {
+    first_ms = std::min(first_ms, uploads_.Find(action.fragment, contributor.site)->begun_ms);
+    Member& member = run.members[contributor.site];
+    member.last_merged = {action.fragment, version, unix_ms};
+    member.staleness = action.base - contributor.base;
+  }
+  for (const auto& [site, record] : run.rounds.state().sites) {
+    const bool contributed = std::ranges::count(action.contributors, site, &CloseRound::Contributor::site) > 0;
+    Member* const member = run.members.Find(site);
+    if (contributed || !core::IsActive(record.state) || member == nullptr) continue;
+    member->missed = {action.fragment, version, WhyMissed(action, site, record, *member)};
+  }
+  figures_.Decided(action.fragment, version, action.reason, unix_ms, Seconds(now_ms - first_ms));
+}
+
+}  // namespace causeway::server
