@@ -152,14 +152,26 @@ void Admission::ForgetData(const core::SiteId& site, Outbox& outbox) {
   if (data_.Forget(site)) outbox.Store(data_.known());
 }
 
-void SetAdmitted(const v1::Join& join, const JoinDecision& decision, bool continues, const core::Shard& shard,
-                 v1::Welcome* welcome) {
-  welcome->mutable_last_admitted()->Assign(decision.last_admitted.begin(), decision.last_admitted.end());
-  for (int p = 0; continues && p < welcome->last_admitted_size() && p < join.versions_size(); ++p) {
-    if (shard.Owns(p) && join.versions(p) == welcome->last_admitted(p) + 1) {
-      welcome->set_last_admitted(p, welcome->last_admitted(p) - 1);
+v1::Welcome Admission::Welcome(const v1::Join& join, const JoinDecision& decision, bool continues,
+                               const v1::Welcome& model, const RoundTable& rounds) const {
+  const core::SiteId& site = join.context().site();
+  v1::Welcome welcome = model;
+  claims_.Introduce(&welcome);
+  if (continues) welcome.set_continues(claims_.own().continues);
+  welcome.set_resumed(decision.resumed && !continues);  // its contributions to the present versions are gone
+  welcome.set_held(rounds.held());
+  welcome.set_forgotten(decision.forgotten);
+  welcome.set_stay(rounds.state().sites.at(site).stay);
+  welcome.mutable_last_admitted()->Assign(decision.last_admitted.begin(), decision.last_admitted.end());
+  for (int p = 0; continues && p < welcome.last_admitted_size() && p < join.versions_size(); ++p) {
+    // It has taken all updates up to there: a contribution still pending was too late for them, and was lost with the
+    // state.
+    if (shard_.Owns(p) && join.versions(p) == welcome.last_admitted(p) + 1) {
+      welcome.set_last_admitted(p, welcome.last_admitted(p) - 1);
     }
   }
+  claims_.ProveAdmitted(site, &welcome);
+  return welcome;
 }
 
 }  // namespace causeway::server

@@ -60,6 +60,10 @@ class Admission {
   JoinDecision Decide(const v1::Join& join, const absl::Status& may_join, bool continues, int64_t now_ms,
                       RoundTable& rounds);
 
+  // `model`: the fields that describe the model. `continues`: as Continues said.
+  v1::Welcome Welcome(const v1::Join& join, const JoinDecision& decision, bool continues, const v1::Welcome& model,
+                      const RoundTable& rounds) const;
+
   // ---- The sites' data ----
   void RestoreData(core::DataOfSites known) { data_ = DataFact(config_.data, std::move(known)); }
   // To be called before the joiner counts as in the run: data of a run without sites gives way, as a model does.
@@ -78,10 +82,5 @@ class Admission {
   DataFact data_;
   Strangers strangers_;
 };
-
-// The fields of a welcome that say which of a joiner's contributions have been admitted. `continues`: it has taken all
-// updates up to its versions, so that a contribution still pending was too late for them, and was lost with the state.
-void SetAdmitted(const v1::Join& join, const JoinDecision& decision, bool continues, const core::Shard& shard,
-                 v1::Welcome* welcome);
 
 }  // namespace causeway::server

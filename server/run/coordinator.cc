@@ -44,6 +44,7 @@ Coordinator::Coordinator(CoordinatorOptions options, Journal* journal)
                  !options_.completed && journal->identity().may_have_lost_its_end,
                  Claims(journal->identity(), core::DeviceRandom(), options_.shard)),
       codecs_(options_.config),
+      stalls_(started_ms_, options_.config.membership.lease_ms),
       lead_(options_.shard.leads() ? std::optional<LeadShard>(options_) : std::nullopt),
       follower_(options_.shard.leads() ? std::nullopt
                                        : std::optional<FollowerShard>(std::in_place, options_, &report_)),
@@ -117,26 +118,12 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
     rounds_->BeginAnotherModel();
   }
   admission_.DeclareData(site, *data, *rounds_, outbox_);
-  members_.Attach(site, peer);
-  Member& member = members_[site];
-  member.session = join.context().session();
-  if (!member.joined_ms) member.joined_ms = options_.clock->NowMs();
-  if (!decision.resumed) member.joining_ms = options_.clock->NowMs();
-  member.silent_ms.reset();
+  members_.Join(site, join.context().session(), peer, decision.resumed, now_ms);
   spdlog::info("site {}: {}", site, decision.resumed ? "is back" : "joins");
   if (join.from_checkpoint()) open_.Forget(site, rounds_->state());  // another process made those chunks
   outbox_.StateChanged();
   if (!decision.resumed) outbox_.Note("join", site, -1, absl::StrCat("version ", OfSite(join.software_version())));
-  v1::Welcome* welcome = answer.mutable_welcome();
-  *welcome = model_.welcome();
-  claims().Introduce(welcome);
-  if (continues) welcome->set_continues(claims().own().continues);
-  welcome->set_resumed(decision.resumed && !continues);  // its contributions to the present versions are gone
-  welcome->set_held(rounds_->held());
-  welcome->set_forgotten(decision.forgotten);
-  welcome->set_stay(rounds_->state().sites.at(site).stay);
-  SetAdmitted(join, decision, continues, options_.shard, welcome);
-  claims().ProveAdmitted(site, welcome);
+  *answer.mutable_welcome() = admission_.Welcome(join, decision, continues, model_.welcome(), *rounds_);
   members_.Send(site, answer, outbox_);
   const bool drains = rounds_->state().sites.at(site).state == core::SiteState::kDraining;
   if (drains) members_.Send(site, DrainMessage(), outbox_);  // it may not know
@@ -170,20 +157,9 @@ void Coordinator::Progress(const SitePeer* peer, const v1::Progress& message) {
   core::Progress progress = transport::FromProto(message);
   codecs_.Heard(site, progress);
   if (std::isnan(progress.loss)) progress.loss = member.progress->loss;  // nothing new
-  if (progress.eval_loss) NoteEvaluation(site, progress);
+  evaluations_.Heard(site, progress, admission_.data(), outbox_);
   member.progress = std::make_shared<const core::Progress>(std::move(progress));
   Publish();
-}
-
-void Coordinator::NoteEvaluation(const core::SiteId& site, const core::Progress& progress) {
-  if (admission_.data().EvaluatesForAll(site)) {
-    eval_loss_.latest = progress.eval_loss;
-    eval_loss_.versions = progress.eval_versions;
-    if (!eval_loss_.start) eval_loss_.start = eval_loss_.latest;
-  } else {
-    eval_loss_.by_site[site] = {.loss = *progress.eval_loss, .versions = progress.eval_versions};
-  }
-  outbox_.Store(eval_loss_);
 }
 
 void Coordinator::Leave(const SitePeer* peer, const v1::Leave& leave) {
@@ -203,10 +179,9 @@ void Coordinator::Disconnected(const SitePeer* peer) {
   core::MutexLock lock(mutex_);
   const core::SiteId site = members_.SiteOf(peer);
   if (site.empty()) return;  // it left, or has another stream by now
-  Member& member = members_[site];
-  members_.Detach(site);
-  member.silent_ms = options_.clock->NowMs();
-  rounds_->Disconnected(site, member.session, options_.clock->NowMs());
+  const int64_t now_ms = options_.clock->NowMs();
+  members_.Silent(site, now_ms);
+  rounds_->Disconnected(site, members_[site].session, now_ms);
   spdlog::warn("site {}: its control stream broke; its name is kept for {} ms", site,
                options_.config.membership.lease_ms);
 }

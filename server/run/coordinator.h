@@ -28,9 +28,11 @@
 #include "server/run/admission.h"
 #include "server/run/claims.h"
 #include "server/run/decisions.h"
+#include "server/run/evaluations.h"
 #include "server/run/follower_shard.h"
 #include "server/run/lead_shard.h"
 #include "server/run/members.h"
+#include "server/run/notices.h"
 #include "server/run/open_uploads.h"
 #include "server/run/operators.h"
 #include "server/run/outbox.h"
@@ -42,6 +44,7 @@
 #include "server/run/run_view.h"
 #include "server/run/seeding.h"
 #include "server/run/shard_reports.h"
+#include "server/run/stall_watch.h"
 #include "server/status/status_snapshot.h"
 #include "server/store/journal.h"
 
@@ -119,7 +122,6 @@ class Coordinator {
   Coordinator(CoordinatorOptions options, Journal* journal);
   absl::Status Restore(StoredRun stored);
 
-  void NoteEvaluation(const core::SiteId& site, const core::Progress& progress) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void BeginModel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // model_.fact(), from now on
 
   // coordinator_actions.cc: the effects of an event. They are collected, and go to the journal with Publish.
@@ -131,8 +133,6 @@ class Coordinator {
   void Perform(const Dropped& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   RunParts Parts() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return {*rounds_, members_, outbox_}; }
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void NoteStall(int64_t now_ms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void NoteReasons() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Upload> BeginSeed(const v1::UploadHeader& header) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CompleteSeed(const v1::UploadHeader& header, const OnVerdict& verdict);
   void OnMerged(const MergedRound& merged);
@@ -152,10 +152,9 @@ class Coordinator {
   Members members_ ABSL_GUARDED_BY(mutex_);
   Seeding seeding_ ABSL_GUARDED_BY(mutex_);
   RunCodecs codecs_ ABSL_GUARDED_BY(mutex_);
-  EvalLoss eval_loss_ ABSL_GUARDED_BY(mutex_);
-  std::string noted_reason_ ABSL_GUARDED_BY(mutex_);
-  bool noted_held_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<int64_t> ticked_ms_ ABSL_GUARDED_BY(mutex_);  // in this life
+  Evaluations evaluations_ ABSL_GUARDED_BY(mutex_);
+  Notices notices_ ABSL_GUARDED_BY(mutex_);
+  StallWatch stalls_ ABSL_GUARDED_BY(mutex_);
   int64_t sampled_ms_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   Outbox outbox_ ABSL_GUARDED_BY(mutex_);

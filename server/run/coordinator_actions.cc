@@ -15,7 +15,8 @@
 namespace causeway::server {
 
 void Coordinator::Publish() {
-  NoteReasons();
+  RunParts parts = Parts();
+  notices_.Note(parts);
   if (lead_) lead_->Note(*rounds_, model_.fact(), outbox_);
   if (follower_) follower_->Note(*rounds_, model_.fact(), outbox_);
   outbox_.Publish(rounds_->state(), *journal_);
@@ -66,12 +67,7 @@ void Coordinator::Perform(const Dropped& action) {
   outbox_.StateChanged();
   outbox_.Note("drop", action.site, -1, action.reason);
   open_.Forget(action.site, rounds_->state());
-  Member& member = members_[action.site];
-  core::Progress progress = *member.progress;
-  progress.in_flight.clear();
-  member.progress = std::make_shared<const core::Progress>(std::move(progress));
-  member.silent_ms.reset();
-  members_.Close(action.site, outbox_);
+  members_.Drop(action.site, outbox_);
 }
 
 void Coordinator::Perform(const Forgotten& action) {
@@ -82,22 +78,6 @@ void Coordinator::Perform(const Forgotten& action) {
   admission_.ForgetData(action.site, outbox_);
   members_.Erase(action.site);
   figures_.Forget(action.site);
-}
-
-void Coordinator::NoteReasons() {
-  if (const bool held = rounds_->held(); held != noted_held_) {
-    noted_held_ = held;
-    v1::CoordinatorMessage message;
-    message.mutable_hold()->set_held(held);
-    members_.SendToAll(message, outbox_);
-  }
-  const std::string reason = rounds_->Reason();
-  if (reason == noted_reason_) return;
-  noted_reason_ = reason;
-  if (reason.empty()) return;
-  spdlog::info("{}: {}", RunStateName(rounds_->run_state()), reason);
-  outbox_.Note("run", absl::StrCat(RunStateName(rounds_->run_state()), ": ", reason));
-  members_.SendToAll(transport::NoticeOf(reason), outbox_);
 }
 
 }  // namespace causeway::server

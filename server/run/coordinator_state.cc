@@ -23,14 +23,9 @@ RoundRules RulesOf(const core::RunConfig& config, core::Shard shard) {
 absl::Status Coordinator::Restore(StoredRun stored) {
   core::MutexLock lock(mutex_);
   const core::RunConfig& config = options_.config;
-  eval_loss_ = stored.eval_loss;
+  evaluations_.Restore(stored.eval_loss);
   admission_.RestoreData(stored.data);
-  for (const auto& [site, record] : stored.rounds.sites) {
-    Member& member = members_[site];
-    member.session = record.session;
-    if (record.state != core::SiteState::kGone) member.silent_ms = started_ms_;
-    member.joining_ms = started_ms_;
-  }
+  members_.Restore(stored.rounds, started_ms_);
   const bool seeded = stored.rounds.seeded;
   if (const ModelRecord& model = stored.model; model.generation > 0) {
     auto map = core::FragmentMap::FromParts(model.run.manifest, model.run.tensors_of_fragment);
@@ -69,12 +64,7 @@ absl::Status Coordinator::Restore(StoredRun stored) {
       up = last ? std::optional(last->next_up) : std::nullopt;
     }
     codecs_.Restore(id, up);
-    ASSIGN_OR_RETURN(const Contributions open,
-                     model_.ReadContributions(model_.fact().map().fragment(id), codecs_.UpLeg(id), fragment.open));
-    for (size_t i = 0; i < open.size(); ++i) {
-      open_.Restore(id, fragment.open[i].site, {open[i], fragment.open[i].admitted.base, started_ms_},
-                    rounds_->state());
-    }
+    RETURN_IF_ERROR(open_.Restore(id, fragment.open, rounds_->state(), started_ms_));
   }
   model_.parameters()->Set(std::move(fragments));
   model_.MergeAgain(stored.fragments, codecs_);
@@ -92,33 +82,18 @@ absl::Status Coordinator::status() const {
   return status_;
 }
 
-void Coordinator::NoteStall(int64_t now_ms) {
-  const bool first = !ticked_ms_;  // a start may take minutes
-  const int64_t from_ms = ticked_ms_.value_or(started_ms_);
-  ticked_ms_ = now_ms;
-  if (now_ms - from_ms <= options_.config.membership.lease_ms / 4) return;
-  rounds_->StoodStill(from_ms, now_ms);
-  if (first) return;
-  const std::string text = absl::StrCat("this process stood still for ", now_ms - from_ms,
-                                        " ms; the sites' leases go on from where they were");
-  spdlog::warn("{}", text);
-  outbox_.Note("stall", text);
-}
-
 void Coordinator::Tick() {
   constexpr int64_t kSampleMs = 250;
   {
     core::MutexLock lock(mutex_);
     const int64_t now_ms = options_.clock->NowMs();
-    NoteStall(now_ms);
+    RunParts parts = Parts();
+    stalls_.Tick(now_ms, parts);
     Perform(rounds_->Tick(now_ms));
     Publish();
     if (now_ms < sampled_ms_ + kSampleMs) return;
     sampled_ms_ = now_ms;
-    members_.ForEach([now_ms](const core::SiteId&, Member& member) {
-      member.meters->up.Sample(now_ms);
-      member.meters->down.Sample(now_ms);
-    });
+    members_.Sample(now_ms);
   }
   PublishStatus();
 }

@@ -9,14 +9,7 @@
 #include "transport/messages.h"
 
 namespace causeway::server {
-namespace {
-
-using core::FragmentId;
 using core::SiteId;
-using core::SiteRecord;
-using core::SiteState;
-
-}  // namespace
 
 void Coordinator::OnMerged(const MergedRound& merged) {
   spdlog::info("fragment {}: version {}, digest {}", merged.round.fragment, merged.committed.version,
@@ -35,13 +28,7 @@ void Coordinator::Taken(const v1::DownloadRequest& request, int64_t begun_ms) {
 
 void Coordinator::Flooded(const SiteId& site, const std::string& why) {
   core::MutexLock lock(mutex_);
-  Member* const member = members_.Find(site);
-  if (member == nullptr) return;
-  const int64_t now_ms = options_.clock->NowMs();
-  std::optional<Member::Flood>& flood = member->flood;
-  const bool noted = flood && now_ms - flood->noted_ms < kShownFloodMs;
-  flood = Member::Flood{.last_ms = now_ms, .noted_ms = noted ? flood->noted_ms : now_ms, .why = why};
-  if (noted) return;
+  if (!members_.Flooded(site, why, options_.clock->NowMs())) return;
   outbox_.Note("noisy", site, -1, why);
   Publish();
 }
@@ -58,7 +45,7 @@ StatusSnapshot Coordinator::Status() const {
                            .seeding = seeding_,
                            .admission = admission_,
                            .codecs = codecs_,
-                           .eval_loss = eval_loss_,
+                           .eval_loss = evaluations_.loss(),
                            .shown_shards = shown_shards_,
                            .epoch = journal_->epoch(),
                            .started_ms = started_ms_,

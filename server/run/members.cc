@@ -29,16 +29,60 @@ std::shared_ptr<SitePeer> Members::TakePeer(Site& site) {
   return std::exchange(site.peer, nullptr);
 }
 
-void Members::Attach(const core::SiteId& site, const std::shared_ptr<SitePeer>& peer) {
+void Members::Join(const core::SiteId& site, const core::SessionId& session, const std::shared_ptr<SitePeer>& peer,
+                   bool resumed, int64_t now_ms) {
   Site& here = sites_[site];
   const std::shared_ptr<SitePeer> earlier = TakePeer(here);
   if (earlier != nullptr && earlier != peer) earlier->Close();
   here.peer = peer;
   site_of_peer_[peer.get()] = site;
+  here.member.session = session;
+  if (!here.member.joined_ms) here.member.joined_ms = now_ms;
+  if (!resumed) here.member.joining_ms = now_ms;
+  here.member.silent_ms.reset();
 }
 
 void Members::Detach(const core::SiteId& site) {
   if (const auto found = sites_.find(site); found != sites_.end()) TakePeer(found->second);
+}
+
+void Members::Silent(const core::SiteId& site, int64_t now_ms) {
+  Detach(site);
+  sites_[site].member.silent_ms = now_ms;
+}
+
+void Members::Drop(const core::SiteId& site, Outbox& outbox) {
+  Member& member = sites_[site].member;
+  core::Progress progress = *member.progress;
+  progress.in_flight.clear();
+  member.progress = std::make_shared<const core::Progress>(std::move(progress));
+  member.silent_ms.reset();
+  Close(site, outbox);
+}
+
+void Members::Restore(const core::RoundState& state, int64_t now_ms) {
+  for (const auto& [site, record] : state.sites) {
+    Member& member = sites_[site].member;
+    member.session = record.session;
+    if (record.state != core::SiteState::kGone) member.silent_ms = now_ms;
+    member.joining_ms = now_ms;
+  }
+}
+
+void Members::Sample(int64_t now_ms) {
+  for (auto& [site, here] : sites_) {
+    here.member.meters->up.Sample(now_ms);
+    here.member.meters->down.Sample(now_ms);
+  }
+}
+
+bool Members::Flooded(const core::SiteId& site, const std::string& why, int64_t now_ms) {
+  Member* const member = Find(site);
+  if (member == nullptr) return false;
+  std::optional<Member::Flood>& flood = member->flood;
+  const bool noted = flood && now_ms - flood->noted_ms < kShownFloodMs;
+  flood = Member::Flood{.last_ms = now_ms, .noted_ms = noted ? flood->noted_ms : now_ms, .why = why};
+  return !noted;
 }
 
 void Members::Close(const core::SiteId& site, Outbox& outbox) {

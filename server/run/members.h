@@ -31,6 +31,8 @@ struct SiteMeters {
   transport::ByteMeter down;
 };
 
+inline constexpr int64_t kShownFloodMs = 60'000;  // after the last stream that ended for this reason
+
 // All but the session is of this life.
 struct Member {
   struct Flood {
@@ -61,9 +63,11 @@ class Members {
   void Erase(const core::SiteId& site);
 
   core::SiteId SiteOf(const SitePeer* peer) const;  // whose stream it is; "": no site's, or no longer
-  // The site's stream from now on; an earlier one is closed at once.
-  void Attach(const core::SiteId& site, const std::shared_ptr<SitePeer>& peer);
-  void Detach(const core::SiteId& site);  // its stream is gone
+  // The site's stream from now on; an earlier one is closed at once. `resumed`: the session goes on.
+  void Join(const core::SiteId& site, const core::SessionId& session, const std::shared_ptr<SitePeer>& peer,
+            bool resumed, int64_t now_ms);
+  void Silent(const core::SiteId& site, int64_t now_ms);  // its stream broke
+  void Drop(const core::SiteId& site, Outbox& outbox);    // it is out of the run
   // Ends the site's stream, or all, once what is in the outbox is durable; messages do not reach it from now on.
   void Close(const core::SiteId& site, Outbox& outbox);
   void CloseAll(Outbox& outbox);
@@ -72,10 +76,10 @@ class Members {
   void Send(const core::SiteId& site, const v1::CoordinatorMessage& message, Outbox& outbox);
   void SendToAll(const v1::CoordinatorMessage& message, Outbox& outbox);
 
-  template <typename Visit>  // Visit(site, member)
-  void ForEach(Visit visit) {
-    for (auto& [site, here] : sites_) visit(site, here.member);
-  }
+  void Restore(const core::RoundState& state, int64_t now_ms);
+  void Sample(int64_t now_ms);  // the meters
+  // A stream of the site was ended because it exceeded a limit. True if that is to be noted, once a minute.
+  bool Flooded(const core::SiteId& site, const std::string& why, int64_t now_ms);
 
  private:
   struct Site {
@@ -84,6 +88,7 @@ class Members {
   };
 
   std::shared_ptr<SitePeer> TakePeer(Site& site);
+  void Detach(const core::SiteId& site);
 
   std::map<core::SiteId, Site> sites_;
   std::unordered_map<const SitePeer*, core::SiteId> site_of_peer_;

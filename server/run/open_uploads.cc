@@ -137,10 +137,15 @@ const OpenUploads::Arriving* OpenUploads::Find(core::FragmentId fragment, const 
   return found == open_[fragment].end() ? nullptr : &found->second;
 }
 
-void OpenUploads::Restore(core::FragmentId fragment, const core::SiteId& site, Arriving arriving,
-                          const core::RoundState& state) {
-  open_[fragment][site] = std::move(arriving);
-  figures_.Restored(fragment, state.versions[fragment] + 1, site);
+absl::Status OpenUploads::Restore(core::FragmentId fragment, const std::vector<StoredContribution>& stored,
+                                  const core::RoundState& state, int64_t now_ms) {
+  ASSIGN_OR_RETURN(const Contributions open,
+                   model_.ReadContributions(model_.fact().map().fragment(fragment), codecs_.UpLeg(fragment), stored));
+  for (size_t i = 0; i < open.size(); ++i) {
+    open_[fragment][stored[i].site] = {open[i], stored[i].admitted.base, now_ms};
+    figures_.Restored(fragment, state.versions[fragment] + 1, stored[i].site);
+  }
+  return absl::OkStatus();
 }
 
 std::shared_ptr<Contribution> OpenUploads::Take(core::FragmentId fragment, const core::SiteId& site) {

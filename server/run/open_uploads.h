@@ -61,7 +61,9 @@ class OpenUploads {
                 Perform perform);
 
   const Arriving* Find(core::FragmentId fragment, const core::SiteId& site) const;  // null: none
-  void Restore(core::FragmentId fragment, const core::SiteId& site, Arriving arriving, const core::RoundState& state);
+  // Those that an earlier life had admitted to the open round. DATA_LOSS names the segment.
+  absl::Status Restore(core::FragmentId fragment, const std::vector<StoredContribution>& stored,
+                       const core::RoundState& state, int64_t now_ms);
   // For a round that merges it; it must be there.
   std::shared_ptr<Contribution> Take(core::FragmentId fragment, const core::SiteId& site);
   void Clear(core::FragmentId fragment) { open_[fragment].clear(); }

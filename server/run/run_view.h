@@ -17,8 +17,6 @@
 
 namespace causeway::server {
 
-inline constexpr int64_t kShownFloodMs = 60'000;  // after the last stream that ended for this reason
-
 struct RunView {
   const CoordinatorOptions& options;
   const RoundTable& rounds;

@@ -12,7 +12,7 @@ PLANTS = {
          "  run.outbox.Then(\n      [this, job = std::make_shared<MergeJob>(std::move(job))] { model_.parameters()->Merge(std::move(*job)); });",
          "  model_.parameters()->Merge(std::move(job));")],
     "lease_ends_while_the_coordinator_stands_still": [
-        ("server/run/coordinator_state.cc", "  rounds_->StoodStill(from_ms, now_ms);\n", "")],
+        ("server/run/stall_watch.cc", "  run.rounds.StoodStill(from_ms, now_ms);\n", "")],
     "waiting_reader_is_forgotten": [  # destroyed without an answer, while its stream stays open: joining hung for ever
         ("server/run/waiters.cc", "Waiter::~Waiter() {\n  if (waits_) Tell(", "Waiter::~Waiter() {\n  if (false) Tell("),
         ("server/run/waiters.cc", "  waiter.Await();\n", "  waiter.Await();\n  waiting.clear();\n")],
@@ -79,8 +79,8 @@ PLANTS = {
         ("worker/site/site_exchange.cc", "Perform(action, effects);\n  changed_.NotifyAll();\n", "Perform(action, effects);\n")],
     "welcome_forgets_what_was_admitted": [
         ("server/run/admission.cc",
-         "  welcome->mutable_last_admitted()->Assign(decision.last_admitted.begin(), decision.last_admitted.end());\n",
-         "  welcome->mutable_last_admitted()->Resize(static_cast<int>(decision.last_admitted.size()), -1);\n")],
+         "  welcome.mutable_last_admitted()->Assign(decision.last_admitted.begin(), decision.last_admitted.end());\n",
+         "  welcome.mutable_last_admitted()->Resize(static_cast<int>(decision.last_admitted.size()), -1);\n")],
     "replay_reads_another_chunk": [
         ("server/run/run_model.cc", "journal_.ReadChunk(one.extent, i)",
          "journal_.ReadChunk(stored.back().extent, i)")],
