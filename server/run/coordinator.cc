@@ -31,7 +31,7 @@ SiteBeat BeatOf(const v1::Progress& message) {
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(CoordinatorOptions options, Journal* journal,
                                                                  StoredRun stored) {
   std::unique_ptr<Coordinator> coordinator(new Coordinator(std::move(options), journal));
-  RETURN_IF_ERROR(coordinator->Restore(std::move(stored)));
+  RETURN_IF_ERROR(coordinator->Begin(stored));
   coordinator->PublishStatus();
   return coordinator;
 }
@@ -40,32 +40,16 @@ Coordinator::Coordinator(CoordinatorOptions options, Journal* journal)
     : options_(std::move(options)),
       journal_(journal),
       started_ms_(options_.clock->NowMs()),
-      admission_(options_.config, options_.shard, options_.bounds, options_.new_run,
-                 !options_.completed && journal->identity().may_have_lost_its_end,
-                 Claims(journal->identity(), core::DeviceRandom(), options_.shard)),
-      codecs_(options_.config),
       stalls_(started_ms_, options_.config.membership.lease_ms),
-      lead_(options_.shard.leads() ? std::optional<LeadShard>(options_) : std::nullopt),
-      follower_(options_.shard.leads() ? std::nullopt
-                                       : std::optional<FollowerShard>(std::in_place, options_, &report_)),
       figures_(options_.clock),
-      open_(model_, codecs_, figures_, *options_.clock),
-      decisions_(options_.config, *options_.clock, model_, codecs_, open_, figures_),
-      model_(options_.config, journal,
-             {.merged = [this](const MergedRound& merged) { OnMerged(merged); },
-              .failed = [this](const absl::Status& status) { Fail(status); }}) {}
+      run_(options_, *journal, figures_, report_,
+           {.merged = [this](const MergedRound& merged) { OnMerged(merged); },
+            .failed = [this](const absl::Status& status) { Fail(status); }}) {}
 
 Coordinator::~Coordinator() {
   journal_->Flush();  // its remaining callbacks use us and the parameters
-  model_.End();
+  run_.model.End();
   journal_->Flush();
-}
-
-void Coordinator::BeginModel() {
-  open_.Reset(model_.fact().map().num_fragments());
-  seeding_.Void();
-  codecs_.SetMap(model_.fact().map());
-  model_.Begin(outbox_);
 }
 
 v1::RunDescription Coordinator::Describe() const {
@@ -78,60 +62,60 @@ v1::RunDescription Coordinator::Describe() const {
   description.set_run_config(options_.run_config);
   description.set_shard(options_.shard.index);
   description.set_num_shards(options_.shard.count);
-  model_.Describe(description);
+  run_.model.Describe(description);
   return description;
 }
 
 void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& join) {
-  const absl::StatusOr<core::Manifest> manifest = admission_.ReadManifest(join);
+  const absl::StatusOr<core::Manifest> manifest = run_.admission.ReadManifest(join);
   core::MutexLock lock(mutex_);
   const core::SiteId& site = join.context().site();
-  const std::optional<DoubtFound> doubt = admission_.FindDoubt(join, *rounds_);
-  const auto map = admission_.CheckModel(join, manifest, codecs_.all(), model_.fact(), *rounds_);
-  const absl::StatusOr<core::SiteData> data = map.ok() ? admission_.CheckData(join, *rounds_) : map.status();
-  const bool continues = !doubt && admission_.Continues(join, *rounds_);
+  const std::optional<DoubtFound> doubt = run_.admission.FindDoubt(join, *run_.rounds);
+  const auto map = run_.admission.CheckModel(join, manifest, run_.codecs.all(), run_.model.fact(), *run_.rounds);
+  const absl::StatusOr<core::SiteData> data = map.ok() ? run_.admission.CheckData(join, *run_.rounds) : map.status();
+  const bool continues = !doubt && run_.admission.Continues(join, *run_.rounds);
   const int64_t now_ms = options_.clock->NowMs();
-  const JoinDecision decision = doubt ? admission_.Refuse(site, *doubt, now_ms, *rounds_, outbox_)
-                                      : admission_.Decide(join, data.status(), continues, now_ms, *rounds_);
+  const JoinDecision decision = doubt ? run_.admission.Refuse(site, *doubt, now_ms, *run_.rounds, run_.outbox)
+                                      : run_.admission.Decide(join, data.status(), continues, now_ms, *run_.rounds);
   // Actions on an earlier stay's remains go first, with its stream; messages to the site wait for the new stream.
   const auto is_told = [](const Action& action) {
     return std::holds_alternative<RequestSeed>(action) || std::holds_alternative<Enter>(action);
   };
   Actions before, told;
   for (const Action& action : decision.actions) (is_told(action) ? told : before).push_back(action);
-  Perform(before);
+  run_.Perform(before);
   v1::CoordinatorMessage answer;
   if (!decision.accepted) {
     spdlog::warn("site {}: {}: {}", site, decision.retry_after_ms > 0 ? "has to wait" : "refused", decision.reason);
     answer.mutable_refused()->set_reason(decision.reason);
     answer.mutable_refused()->set_retry_after_ms(decision.retry_after_ms);
-    outbox_.Then([peer, answer] {
+    run_.outbox.Then([peer, answer] {
       peer->Send(answer);
       peer->Close();
     });
-    Publish();
+    run_.Publish();
     return;
   }
-  if (*map && model_.Declare(**map, site, outbox_)) {
-    model_.Store(outbox_);
-    BeginModel();
-    rounds_->BeginAnotherModel();
+  if (*map && run_.model.Declare(**map, site, run_.outbox)) {
+    run_.model.Store(run_.outbox);
+    run_.BeginModel();
+    run_.rounds->BeginAnotherModel();
   }
-  admission_.DeclareData(site, *data, *rounds_, outbox_);
-  members_.Join(site, join.context().session(), peer, decision.resumed, now_ms);
+  run_.admission.DeclareData(site, *data, *run_.rounds, run_.outbox);
+  run_.members.Join(site, join.context().session(), peer, decision.resumed, now_ms);
   spdlog::info("site {}: {}", site, decision.resumed ? "is back" : "joins");
-  if (join.from_checkpoint()) open_.Forget(site, rounds_->state());  // another process made those chunks
-  outbox_.StateChanged();
-  if (!decision.resumed) outbox_.Note("join", site, -1, absl::StrCat("version ", OfSite(join.software_version())));
-  *answer.mutable_welcome() = admission_.Welcome(join, decision, continues, model_.welcome(), *rounds_);
-  members_.Send(site, answer, outbox_);
-  const bool drains = rounds_->state().sites.at(site).state == core::SiteState::kDraining;
-  if (drains) members_.Send(site, DrainMessage(), outbox_);  // it may not know
-  Perform(told);
-  const std::string reason = rounds_->Reason();
+  if (join.from_checkpoint()) run_.uploads.Forget(site, run_.rounds->state());  // another process made those chunks
+  run_.outbox.StateChanged();
+  if (!decision.resumed) run_.outbox.Note("join", site, -1, absl::StrCat("version ", OfSite(join.software_version())));
+  *answer.mutable_welcome() = run_.admission.Welcome(join, decision, continues, run_.model.welcome(), *run_.rounds);
+  run_.members.Send(site, answer, run_.outbox);
+  const bool drains = run_.rounds->state().sites.at(site).state == core::SiteState::kDraining;
+  if (drains) run_.members.Send(site, DrainMessage(), run_.outbox);  // it may not know
+  run_.Perform(told);
+  const std::string reason = run_.rounds->Reason();
   if (!reason.empty())
-    members_.Send(site, transport::NoticeOf(reason), outbox_);  // a newcomer wants to know why it waits
-  Publish();
+    run_.members.Send(site, transport::NoticeOf(reason), run_.outbox);  // a newcomer wants to know why it waits
+  run_.Publish();
 }
 
 bool Coordinator::AwaitsJournal(std::function<void()> read_on) {
@@ -142,46 +126,46 @@ bool Coordinator::AwaitsJournal(std::function<void()> read_on) {
 
 void Coordinator::Ready(const SitePeer* peer) {
   core::MutexLock lock(mutex_);
-  const core::SiteId site = members_.SiteOf(peer);
+  const core::SiteId site = run_.members.SiteOf(peer);
   if (site.empty()) return;
-  Perform(rounds_->Ready(site, members_[site].session));
-  Publish();
+  run_.Perform(run_.rounds->Ready(site, run_.members[site].session));
+  run_.Publish();
 }
 
 void Coordinator::Progress(const SitePeer* peer, const v1::Progress& message) {
   core::MutexLock lock(mutex_);
-  const core::SiteId site = members_.SiteOf(peer);
+  const core::SiteId site = run_.members.SiteOf(peer);
   if (site.empty()) return;
-  Member& member = members_[site];
-  Perform(rounds_->Heard(site, member.session, BeatOf(message), options_.clock->NowMs()));
+  Member& member = run_.members[site];
+  run_.Perform(run_.rounds->Heard(site, member.session, BeatOf(message), options_.clock->NowMs()));
   core::Progress progress = transport::FromProto(message);
-  codecs_.Heard(site, progress);
+  run_.codecs.Heard(site, progress);
   if (std::isnan(progress.loss)) progress.loss = member.progress->loss;  // nothing new
-  evaluations_.Heard(site, progress, admission_.data(), outbox_);
+  run_.evaluations.Heard(site, progress, run_.admission.data(), run_.outbox);
   member.progress = std::make_shared<const core::Progress>(std::move(progress));
-  Publish();
+  run_.Publish();
 }
 
 void Coordinator::Leave(const SitePeer* peer, const v1::Leave& leave) {
   core::MutexLock lock(mutex_);
-  const core::SiteId site = members_.SiteOf(peer);
+  const core::SiteId site = run_.members.SiteOf(peer);
   if (site.empty()) return;
-  if (follower_) {  // shard 0 will announce its meaning
-    members_.Close(site, outbox_);
-    return Publish();
+  if (run_.follower() != nullptr) {  // shard 0 will announce its meaning
+    run_.members.Close(site, run_.outbox);
+    return run_.Publish();
   }
-  Perform(
-      rounds_->Leave(site, members_[site].session, leave.finished(), OfSite(leave.reason()), options_.clock->NowMs()));
-  Publish();
+  run_.Perform(run_.rounds->Leave(site, run_.members[site].session, leave.finished(), OfSite(leave.reason()),
+                                  options_.clock->NowMs()));
+  run_.Publish();
 }
 
 void Coordinator::Disconnected(const SitePeer* peer) {
   core::MutexLock lock(mutex_);
-  const core::SiteId site = members_.SiteOf(peer);
+  const core::SiteId site = run_.members.SiteOf(peer);
   if (site.empty()) return;  // it left, or has another stream by now
   const int64_t now_ms = options_.clock->NowMs();
-  members_.Silent(site, now_ms);
-  rounds_->Disconnected(site, members_[site].session, now_ms);
+  run_.members.Silent(site, now_ms);
+  run_.rounds->Disconnected(site, run_.members[site].session, now_ms);
   spdlog::warn("site {}: its control stream broke; its name is kept for {} ms", site,
                options_.config.membership.lease_ms);
 }

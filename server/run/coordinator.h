@@ -24,25 +24,10 @@
 #include "absl/status/statusor.h"
 #include "causeway/v1/coordinator.pb.h"
 #include "core/mutex.h"
-#include "server/rounds/round_table.h"
-#include "server/run/admission.h"
-#include "server/run/claims.h"
-#include "server/run/decisions.h"
-#include "server/run/evaluations.h"
-#include "server/run/follower_shard.h"
-#include "server/run/lead_shard.h"
-#include "server/run/members.h"
-#include "server/run/notices.h"
-#include "server/run/open_uploads.h"
 #include "server/run/operators.h"
-#include "server/run/outbox.h"
-#include "server/run/run_codecs.h"
-#include "server/run/run_figures.h"
-#include "server/run/run_model.h"
+#include "server/run/run.h"
 #include "server/run/run_options.h"
-#include "server/run/run_parts.h"
 #include "server/run/run_view.h"
-#include "server/run/seeding.h"
 #include "server/run/shard_reports.h"
 #include "server/run/stall_watch.h"
 #include "server/status/status_snapshot.h"
@@ -61,7 +46,7 @@ class Coordinator {
   v1::RunDescription Describe() const;
 
   // FAILED_PRECONDITION if the caller names another run, protocol or shard, or has seen a state other than this one.
-  absl::Status CheckContext(const v1::Context& context) const { return admission_.CheckContext(context); }
+  absl::Status CheckContext(const v1::Context& context) const { return run_.admission.CheckContext(context); }
 
   // ---- Control streams ----
   void Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& join);
@@ -89,7 +74,7 @@ class Coordinator {
   // A stream of a download has sent everything; it began at `begun_ms` of now_ms().
   void Taken(const v1::DownloadRequest& request, int64_t begun_ms);
   int64_t now_ms() const { return options_.clock->NowMs(); }
-  const Claims& claims() const { return admission_.claims(); }
+  const Claims& claims() const { return run_.admission.claims(); }
 
   // ---- Shards (coordinator_shards.cc) ----
   // Shard 0: the other shards' streams. FAILED_PRECONDITION if the caller is no shard of this run.
@@ -120,19 +105,8 @@ class Coordinator {
 
  private:
   Coordinator(CoordinatorOptions options, Journal* journal);
-  absl::Status Restore(StoredRun stored);
+  absl::Status Begin(const StoredRun& stored);
 
-  void BeginModel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // model_.fact(), from now on
-
-  // coordinator_actions.cc: the effects of an event. They are collected, and go to the journal with Publish.
-  void Perform(const Actions& actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Perform(const RequestSeed& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Perform(const Enter& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Perform(const CloseRound& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Perform(const Forgotten& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Perform(const Dropped& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  RunParts Parts() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return {*rounds_, members_, outbox_}; }
-  void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Upload> BeginSeed(const v1::UploadHeader& header) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CompleteSeed(const v1::UploadHeader& header, const OnVerdict& verdict);
   void OnMerged(const MergedRound& merged);
@@ -145,27 +119,15 @@ class Coordinator {
   const CoordinatorOptions options_;
   Journal* const journal_;
   const int64_t started_ms_;
-  Admission admission_;  // what it changes is under mutex_
 
   mutable core::Mutex mutex_;
-  std::unique_ptr<RoundTable> rounds_ ABSL_GUARDED_BY(mutex_);
-  Members members_ ABSL_GUARDED_BY(mutex_);
-  Seeding seeding_ ABSL_GUARDED_BY(mutex_);
-  RunCodecs codecs_ ABSL_GUARDED_BY(mutex_);
-  Evaluations evaluations_ ABSL_GUARDED_BY(mutex_);
-  Notices notices_ ABSL_GUARDED_BY(mutex_);
   StallWatch stalls_ ABSL_GUARDED_BY(mutex_);
   int64_t sampled_ms_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  Outbox outbox_ ABSL_GUARDED_BY(mutex_);
   OwnReport report_;
   ShownShards shown_shards_;
-  std::optional<LeadShard> lead_ ABSL_GUARDED_BY(mutex_);          // one of the two: shard 0, or another
-  std::optional<FollowerShard> follower_ ABSL_GUARDED_BY(mutex_);  // constant: which of them it is
   RunFigures figures_;
-  OpenUploads open_ ABSL_GUARDED_BY(mutex_);
-  Decisions decisions_ ABSL_GUARDED_BY(mutex_);
-  RunModel model_;  // its fact is under mutex_; last: its merge thread calls us
+  Run run_;  // under mutex_, but for what says that it is constant
 };
 
 }  // namespace causeway::server

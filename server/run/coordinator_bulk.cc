@@ -12,7 +12,7 @@ namespace causeway::server {
 
 std::shared_ptr<SiteMeters> Coordinator::Meters(const core::SiteId& site) {
   core::MutexLock lock(mutex_);
-  const Member* const member = members_.Find(site);
+  const Member* const member = run_.members.Find(site);
   // A caller that never joined is answered, not counted.
   return member == nullptr ? std::make_shared<SiteMeters>() : member->meters;
 }
@@ -21,24 +21,24 @@ absl::StatusOr<Upload> Coordinator::BeginUpload(const v1::UploadHeader& header) 
   RETURN_IF_ERROR(CheckContext(header.context()));
   RETURN_IF_ERROR(CheckOwned(header.fragment()));
   core::MutexLock lock(mutex_);
-  RETURN_IF_ERROR(model_.fact().CheckGeneration(GenerationOf(header)));
+  RETURN_IF_ERROR(run_.model.fact().CheckGeneration(GenerationOf(header)));
   if (header.initial()) return BeginSeed(header);
-  RunParts parts = Parts();
-  return open_.Begin(header, parts);
+  RunParts parts = run_.Parts();
+  return run_.uploads.Begin(header, parts);
 }
 
 absl::StatusOr<Upload> Coordinator::BeginSeed(const v1::UploadHeader& header) {
   const core::SiteId& site = header.context().site();
-  const Member* const member = members_.Find(site);
-  if (model_.fact().stays()) return Upload{};  // a repeat
-  if (follower_ && site != model_.fact().seeder()) {
+  const Member* const member = run_.members.Find(site);
+  if (run_.model.fact().stays()) return Upload{};  // a repeat
+  if (run_.follower() != nullptr && site != run_.model.fact().seeder()) {
     return absl::UnavailableError("shard 0 has not told this shard that it asked this site");
   }
-  if (member == nullptr || member->session != header.context().session() || site != model_.fact().seeder() ||
-      !seeding_.expects(header.fragment())) {
+  if (member == nullptr || member->session != header.context().session() || site != run_.model.fact().seeder() ||
+      !run_.seeding.expects(header.fragment())) {
     return absl::FailedPreconditionError("the coordinator did not ask this site for that fragment");
   }
-  return Upload{.contribution = seeding_.Part(model_.fact().map().fragment(header.fragment())),
+  return Upload{.contribution = run_.seeding.Part(run_.model.fact().map().fragment(header.fragment())),
                 .meters = member->meters};
 }
 
@@ -48,10 +48,11 @@ void Coordinator::CompleteUpload(const v1::UploadHeader& header, Upload upload, 
     return CompleteSeed(header, verdict);
   }
   core::MutexLock lock(mutex_);
-  RunParts parts = Parts();
-  open_.Complete(header, upload, verdict, parts,
-                 [this](const Actions& actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { Perform(actions); });
-  Publish();
+  RunParts parts = run_.Parts();
+  run_.uploads.Complete(header, upload, verdict, parts,
+                        [this](const Actions& actions)
+                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { run_.Perform(actions); });
+  run_.Publish();
 }
 
 // The verdict only says that the fragment has arrived. It becomes durable with the others: a coordinator restarted
@@ -62,11 +63,11 @@ void Coordinator::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& 
   absl::Status current;
   {
     core::MutexLock lock(mutex_);
-    current = model_.fact().CheckGeneration(GenerationOf(header));
-    if (current.ok() && !model_.fact().stays() && seeding_.IsWhole(model_.fact().map(), options_.shard)) {
-      model_.fact().Save();
-      map = model_.fact().map();
-      seeds = seeding_.Take();
+    current = run_.model.fact().CheckGeneration(GenerationOf(header));
+    if (current.ok() && !run_.model.fact().stays() && run_.seeding.IsWhole(run_.model.fact().map(), options_.shard)) {
+      run_.model.fact().Save();
+      map = run_.model.fact().map();
+      seeds = run_.seeding.Take();
     }
   }
   if (!current.ok()) return verdict(current);
@@ -77,16 +78,16 @@ void Coordinator::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& 
   std::shared_ptr<Parameters> parameters;
   {
     core::MutexLock lock(mutex_);
-    parameters = model_.parameters();
-    model_.fact().Seeded();
-    Perform(rounds_->Seeded());
-    outbox_.StateChanged();
+    parameters = run_.model.parameters();
+    run_.model.fact().Seeded();
+    run_.Perform(run_.rounds->Seeded());
+    run_.outbox.StateChanged();
     const int64_t values = core::NumParameters(map.manifest());
-    outbox_.Note("seed", model_.fact().seeder(), -1, absl::StrCat(values, " initial parameters"));
-    Publish();
+    run_.outbox.Note("seed", run_.model.fact().seeder(), -1, absl::StrCat(values, " initial parameters"));
+    run_.Publish();
     spdlog::info("the initial parameters are here: {} values", values);
-    if (follower_) {
-      if (const auto update = follower_->TakeLate()) Take(*update);
+    if (run_.follower() != nullptr) {
+      if (const auto update = run_.follower()->TakeLate()) Take(*update);
     }
   }
   parameters->Set(std::move(fragments));  // wakes downloads, which call us: not under the lock
@@ -97,7 +98,7 @@ absl::StatusOr<RunModel::Download> Coordinator::BeginDownload(const v1::Download
   RETURN_IF_ERROR(CheckContext(request.context()));
   RETURN_IF_ERROR(CheckOwned(request.fragment()));
   core::MutexLock lock(mutex_);
-  return model_.BeginDownload(request, std::move(waiter));
+  return run_.model.BeginDownload(request, std::move(waiter));
 }
 
 }  // namespace causeway::server

@@ -19,8 +19,8 @@ absl::Status Coordinator::BeginFollow(const v1::Context& context, const std::sha
   RETURN_IF_ERROR(CheckFollower(context, options_));
   core::MutexLock lock(mutex_);
   spdlog::info("shard {} follows", context.shard());
-  lead_->Begin(peer, *rounds_, model_.fact(), outbox_);
-  Publish();
+  run_.lead()->Begin(peer, *run_.rounds, run_.model.fact(), run_.outbox);
+  run_.Publish();
   return absl::OkStatus();
 }
 
@@ -28,17 +28,17 @@ void Coordinator::HeardOfShard(int shard, const v1::ShardReport& report) {
   shown_shards_.Heard(shard, report, options_.clock->NowMs());
   core::MutexLock lock(mutex_);
   // A report of an earlier generation may still be in flight.
-  const bool of_this_model = !report.has_generation() || report.generation() >= model_.fact().generation();
-  Perform(rounds_->HeardOfShard(shard, {.seeded = report.seeded() && of_this_model,
-                                        .versions = {report.versions().begin(), report.versions().end()},
-                                        .stranded = report.stranded(),
-                                        .stranded_stay = report.stranded_stay()}));
-  Publish();
+  const bool of_this_model = !report.has_generation() || report.generation() >= run_.model.fact().generation();
+  run_.Perform(run_.rounds->HeardOfShard(shard, {.seeded = report.seeded() && of_this_model,
+                                                 .versions = {report.versions().begin(), report.versions().end()},
+                                                 .stranded = report.stranded(),
+                                                 .stranded_stay = report.stranded_stay()}));
+  run_.Publish();
 }
 
 void Coordinator::EndFollow(const ShardPeer* peer) {
   core::MutexLock lock(mutex_);
-  lead_->End(peer);
+  run_.lead()->End(peer);
 }
 
 void Coordinator::Follow(const v1::MembershipUpdate& update) {
@@ -47,22 +47,24 @@ void Coordinator::Follow(const v1::MembershipUpdate& update) {
 }
 
 void Coordinator::Take(const v1::MembershipUpdate& update) {
-  const bool had_seed = model_.fact().stays();
-  const absl::StatusOr<FollowerShard::News> news = follower_->Take(update, *rounds_, model_.fact(), outbox_);
+  const bool had_seed = run_.model.fact().stays();
+  const absl::StatusOr<FollowerShard::News> news =
+      run_.follower()->Take(update, *run_.rounds, run_.model.fact(), run_.outbox);
   if (!news.ok() && status_.ok()) status_ = news.status();
   if (!news.ok() || *news == FollowerShard::News::kLater) return;
   if (*news == FollowerShard::News::kAnotherModel) {
-    spdlog::info("the model is generation {}, as shard 0 says", model_.fact().generation());
+    spdlog::info("the model is generation {}, as shard 0 says", run_.model.fact().generation());
     if (had_seed) {
-      outbox_.Note("withdrawn", "the initial parameters: shard 0 has another model, no site has trained this");
+      run_.outbox.Note("withdrawn", "the initial parameters: shard 0 has another model, no site has trained this");
     }
-    model_.Store(outbox_);
-    BeginModel();
-    rounds_->BeginAnotherModel();
-    members_.CloseAll(outbox_);  // sites that were welcomed to another model come back, and are welcomed to this one
+    run_.model.Store(run_.outbox);
+    run_.BeginModel();
+    run_.rounds->BeginAnotherModel();
+    run_.members.CloseAll(
+        run_.outbox);  // sites that were welcomed to another model come back, and are welcomed to this one
   }
-  Perform(rounds_->Follow(follower_->membership(), options_.clock->NowMs()));
-  Publish();
+  run_.Perform(run_.rounds->Follow(run_.follower()->membership(), options_.clock->NowMs()));
+  run_.Publish();
 }
 
 }  // namespace causeway::server

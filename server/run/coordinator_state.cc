@@ -11,64 +11,11 @@
 #include "transport/messages.h"
 
 namespace causeway::server {
-namespace {
-
-RoundRules RulesOf(const core::RunConfig& config, core::Shard shard) {
-  return {config.sync, config.membership, shard, config.values,
-          [config](const core::SiteId& site) { return config.MaxTokensPerStep(site); }};
-}
-
-}  // namespace
-
-absl::Status Coordinator::Restore(StoredRun stored) {
+absl::Status Coordinator::Begin(const StoredRun& stored) {
   core::MutexLock lock(mutex_);
-  const core::RunConfig& config = options_.config;
-  evaluations_.Restore(stored.eval_loss);
-  admission_.RestoreData(stored.data);
-  members_.Restore(stored.rounds, started_ms_);
-  const bool seeded = stored.rounds.seeded;
-  if (const ModelRecord& model = stored.model; model.generation > 0) {
-    auto map = core::FragmentMap::FromParts(model.run.manifest, model.run.tensors_of_fragment);
-    model_.Restore(ModelFact(model.generation, std::move(map), seeded, model.seeder));
-    BeginModel();
-  }
-  rounds_ = std::make_unique<RoundTable>(RulesOf(config, options_.shard), std::move(stored.rounds), started_ms_,
-                                         model_.fact().seeder());
-  outbox_.Note("start", absl::StrCat("epoch ", journal_->epoch()));
-  for (const std::string& repaired : journal_->repaired()) {
-    spdlog::warn("{}", repaired);
-    outbox_.Note("repair", repaired);
-  }
-  Publish();
+  run_.Restore(stored, started_ms_);
   report_.MakeNotedDurable();
-  if (!seeded) return absl::OkStatus();
-  if (!model_.fact().known() || std::ssize(stored.fragments) != open_.num_fragments()) {
-    return absl::DataLossError(
-        absl::StrCat("stored state: expected ", open_.num_fragments(), " fragments, found ", stored.fragments.size()));
-  }
-  std::vector<StartingFragment> fragments;
-  for (size_t p = 0; p < stored.fragments.size(); ++p) {
-    const StoredFragment& fragment = stored.fragments[p];
-    const auto id = static_cast<core::FragmentId>(p);
-    if (!Owns(id)) {
-      fragments.emplace_back();
-      continue;
-    }
-    ASSIGN_OR_RETURN(core::FragmentState state, journal_->LoadSnapshot(id, fragment.snapshot));
-    const uint64_t digest = state.Digest();
-    fragments.push_back(
-        {.state = std::move(state), .digest = digest, .up = fragment.snapshot_up, .updates = fragment.updates});
-    std::optional<core::CodecId> up = fragment.snapshot_up;
-    if (!fragment.to_replay.empty()) {
-      const std::optional<RoundCodecs>& last = fragment.to_replay.back().record.codecs;
-      up = last ? std::optional(last->next_up) : std::nullopt;
-    }
-    codecs_.Restore(id, up);
-    RETURN_IF_ERROR(open_.Restore(id, fragment.open, rounds_->state(), started_ms_));
-  }
-  model_.parameters()->Set(std::move(fragments));
-  model_.MergeAgain(stored.fragments, codecs_);
-  return absl::OkStatus();
+  return stored.rounds.seeded ? run_.RestoreFragments(stored.fragments, started_ms_) : absl::OkStatus();
 }
 
 void Coordinator::Fail(const absl::Status& status) {
@@ -87,20 +34,20 @@ void Coordinator::Tick() {
   {
     core::MutexLock lock(mutex_);
     const int64_t now_ms = options_.clock->NowMs();
-    RunParts parts = Parts();
+    RunParts parts = run_.Parts();
     stalls_.Tick(now_ms, parts);
-    Perform(rounds_->Tick(now_ms));
-    Publish();
+    run_.Perform(run_.rounds->Tick(now_ms));
+    run_.Publish();
     if (now_ms < sampled_ms_ + kSampleMs) return;
     sampled_ms_ = now_ms;
-    members_.Sample(now_ms);
+    run_.members.Sample(now_ms);
   }
   PublishStatus();
 }
 
 absl::Status Coordinator::Finish() {
   journal_->Flush();  // rounds decided last are merged now
-  if (model_.parameters() != nullptr) RETURN_IF_ERROR(model_.parameters()->Finish());
+  if (run_.model.parameters() != nullptr) RETURN_IF_ERROR(run_.model.parameters()->Finish());
   journal_->Flush();
   return status();
 }
@@ -108,13 +55,13 @@ absl::Status Coordinator::Finish() {
 bool Coordinator::lacks_its_end() const {
   if (options_.completed || !journal_->identity().may_have_lost_its_end) return false;
   core::MutexLock lock(mutex_);
-  return admission_.strangers().MissesAnEnd();
+  return run_.admission.strangers().MissesAnEnd();
 }
 
 bool Coordinator::done() const {
   {
     core::MutexLock lock(mutex_);
-    if (rounds_->run_state() != RunState::kDone) return false;
+    if (run_.rounds->run_state() != RunState::kDone) return false;
   }
   journal_->Flush();  // the others are notified once it is durable
   return true;
@@ -128,11 +75,11 @@ absl::StatusOr<std::vector<Event>> Coordinator::History(int64_t after_id, int64_
 absl::Status Coordinator::Ask(const std::function<absl::Status(RunParts&, Actions&)>& event) {
   {
     core::MutexLock lock(mutex_);
-    RunParts parts = Parts();
+    RunParts parts = run_.Parts();
     Actions actions;
     RETURN_IF_ERROR(event(parts, actions));
-    Perform(actions);
-    Publish();
+    run_.Perform(actions);
+    run_.Publish();
   }
   journal_->Flush();
   return status();
@@ -140,8 +87,8 @@ absl::Status Coordinator::Ask(const std::function<absl::Status(RunParts&, Action
 
 absl::StatusOr<int> Coordinator::NumSeededFragments() const {
   core::MutexLock lock(mutex_);
-  if (!model_.fact().stays()) return absl::FailedPreconditionError("the run has no parameters yet");
-  return model_.fact().map().num_fragments();
+  if (!run_.model.fact().stays()) return absl::FailedPreconditionError("the run has no parameters yet");
+  return run_.model.fact().map().num_fragments();
 }
 
 }  // namespace causeway::server

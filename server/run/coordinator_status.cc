@@ -21,16 +21,16 @@ void Coordinator::Taken(const v1::DownloadRequest& request, int64_t begun_ms) {
   if (request.source_case() != v1::DownloadRequest::kUpdateBase) return;  // an anchor belongs to no round
   {
     core::MutexLock lock(mutex_);
-    if (members_.Find(request.context().site()) == nullptr) return;
+    if (run_.members.Find(request.context().site()) == nullptr) return;
   }
   figures_.Taken(request, begun_ms);
 }
 
 void Coordinator::Flooded(const SiteId& site, const std::string& why) {
   core::MutexLock lock(mutex_);
-  if (!members_.Flooded(site, why, options_.clock->NowMs())) return;
-  outbox_.Note("noisy", site, -1, why);
-  Publish();
+  if (!run_.members.Flooded(site, why, options_.clock->NowMs())) return;
+  run_.outbox.Note("noisy", site, -1, why);
+  run_.Publish();
 }
 
 StatusSnapshot Coordinator::Status() const {
@@ -38,18 +38,18 @@ StatusSnapshot Coordinator::Status() const {
   {
     core::MutexLock lock(mutex_);
     snapshot = SnapshotOf({.options = options_,
-                           .rounds = *rounds_,
-                           .model = model_.fact(),
-                           .parameters = model_.parameters().get(),
-                           .members = members_,
-                           .seeding = seeding_,
-                           .admission = admission_,
-                           .codecs = codecs_,
-                           .eval_loss = evaluations_.loss(),
+                           .rounds = *run_.rounds,
+                           .model = run_.model.fact(),
+                           .parameters = run_.model.parameters().get(),
+                           .members = run_.members,
+                           .seeding = run_.seeding,
+                           .admission = run_.admission,
+                           .codecs = run_.codecs,
+                           .eval_loss = run_.evaluations.loss(),
                            .shown_shards = shown_shards_,
                            .epoch = journal_->epoch(),
                            .started_ms = started_ms_,
-                           .rounds_closed = decisions_.count()});
+                           .rounds_closed = run_.decisions.count()});
   }
   if (const absl::Status status = this->status(); !status.ok()) snapshot.failure = std::string(status.message());
   const SyncFigures syncs = journal_->syncs();

@@ -27,7 +27,8 @@ class Decisions {
 
   // Takes the round's contributions; they are merged once the decision is durable.
   void Carry(const CloseRound& action, RunParts& run);
-  int64_t count() const { return closed_; }  // in this life
+  void Forget(const core::SiteId& site) { figures_.Forget(site); }  // the run does
+  int64_t count() const { return closed_; }                         // in this life
 
  private:
   std::optional<RoundCodecs> DecideCodecs(core::FragmentId fragment, RunParts& run);

@@ -1,0 +1,165 @@
+#include "server/run/run.h"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "core/limits.h"
+#include "core/random.h"
+#include "transport/messages.h"
+
+namespace causeway::server {
+namespace {
+
+RoundRules RulesOf(const core::RunConfig& config, core::Shard shard) {
+  return {config.sync, config.membership, shard, config.values,
+          [config](const core::SiteId& site) { return config.MaxTokensPerStep(site); }};
+}
+
+std::variant<LeadShard, FollowerShard> RoleOf(const CoordinatorOptions& options, OwnReport& report) {
+  if (options.shard.leads()) return LeadShard(options);
+  return FollowerShard(options, &report);
+}
+
+}  // namespace
+
+Run::Run(const CoordinatorOptions& options, Journal& journal, RunFigures& figures, OwnReport& report,
+         RunModel::Listeners listeners)
+    : admission(options.config, options.shard, options.bounds, options.new_run,
+                !options.completed && journal.identity().may_have_lost_its_end,
+                Claims(journal.identity(), core::DeviceRandom(), options.shard)),
+      codecs(options.config),
+      uploads(model, codecs, figures, *options.clock),
+      decisions(options.config, *options.clock, model, codecs, uploads, figures),
+      options_(options),
+      journal_(journal),
+      shard_(RoleOf(options, report)),
+      model(options.config, &journal, std::move(listeners)) {}
+
+void Run::Restore(const StoredRun& stored, int64_t now_ms) {
+  const core::RunConfig& config = options_.config;
+  evaluations.Restore(stored.eval_loss);
+  admission.RestoreData(stored.data);
+  members.Restore(stored.rounds, now_ms);
+  const bool seeded = stored.rounds.seeded;
+  if (const ModelRecord& record = stored.model; record.generation > 0) {
+    auto map = core::FragmentMap::FromParts(record.run.manifest, record.run.tensors_of_fragment);
+    model.Restore(ModelFact(record.generation, std::move(map), seeded, record.seeder));
+    BeginModel();
+  }
+  rounds = std::make_unique<RoundTable>(RulesOf(config, options_.shard), stored.rounds, now_ms, model.fact().seeder());
+  outbox.Note("start", absl::StrCat("epoch ", journal_.epoch()));
+  for (const std::string& repaired : journal_.repaired()) {
+    spdlog::warn("{}", repaired);
+    outbox.Note("repair", repaired);
+  }
+  Publish();
+}
+
+absl::Status Run::RestoreFragments(const std::vector<StoredFragment>& stored, int64_t now_ms) {
+  if (!model.fact().known() || std::ssize(stored) != uploads.num_fragments()) {
+    return absl::DataLossError(
+        absl::StrCat("stored state: expected ", uploads.num_fragments(), " fragments, found ", stored.size()));
+  }
+  std::vector<StartingFragment> fragments;
+  for (size_t p = 0; p < stored.size(); ++p) {
+    const StoredFragment& fragment = stored[p];
+    const auto id = static_cast<core::FragmentId>(p);
+    if (!options_.shard.Owns(id)) {
+      fragments.emplace_back();
+      continue;
+    }
+    ASSIGN_OR_RETURN(core::FragmentState state, journal_.LoadSnapshot(id, fragment.snapshot));
+    const uint64_t digest = state.Digest();
+    fragments.push_back(
+        {.state = std::move(state), .digest = digest, .up = fragment.snapshot_up, .updates = fragment.updates});
+    std::optional<core::CodecId> up = fragment.snapshot_up;
+    if (!fragment.to_replay.empty()) {
+      const std::optional<RoundCodecs>& last = fragment.to_replay.back().record.codecs;
+      up = last ? std::optional(last->next_up) : std::nullopt;
+    }
+    codecs.Restore(id, up);
+    RETURN_IF_ERROR(uploads.Restore(id, fragment.open, rounds->state(), now_ms));
+  }
+  model.parameters()->Set(std::move(fragments));
+  model.MergeAgain(stored, codecs);
+  return absl::OkStatus();
+}
+
+void Run::BeginModel() {
+  uploads.Reset(model.fact().map().num_fragments());
+  seeding.Void();
+  codecs.SetMap(model.fact().map());
+  model.Begin(outbox);
+}
+
+void Run::Publish() {
+  RunParts parts = Parts();
+  notices_.Note(parts);
+  if (LeadShard* const leads = lead()) leads->Note(*rounds, model.fact(), outbox);
+  if (FollowerShard* const follows = follower()) follows->Note(*rounds, model.fact(), outbox);
+  outbox.Publish(rounds->state(), journal_);
+}
+
+void Run::Perform(const Actions& actions) {
+  // Rounds come first: they take the contributions left by sites that are gone.
+  for (const Action& action : actions) {
+    if (const auto* close = std::get_if<CloseRound>(&action)) Do(*close);
+  }
+  for (const Action& action : actions) {
+    if (std::holds_alternative<CloseRound>(action)) continue;
+    std::visit([this](const auto& chosen) { Do(chosen); }, action);
+  }
+}
+
+void Run::Do(const RequestSeed& action) {
+  if (!model.fact().known()) return;
+  if (!model.fact().stays()) {  // else another shard lacks its part
+    // Parts sent by another seeder so far are void.
+    const bool another = model.fact().ExpectSeedFrom(action.site, rounds->state().sites.at(action.site).session);
+    if (another || !seeding.expects()) seeding.Expect(model.fact().map().num_fragments());
+    if (another) model.Store(outbox);
+  }
+  spdlog::info("site {}: the initial parameters are requested from it", action.site);
+  v1::CoordinatorMessage message;
+  message.mutable_seed_request();
+  members.Send(action.site, message, outbox);
+}
+
+void Run::Do(const Enter& action) {
+  const std::string where =
+      follower() != nullptr ? "where shard 0 has put it" : absl::StrCat("after step ", action.entry.step);
+  spdlog::info("site {}: enters {}", action.site, where);
+  outbox.StateChanged();
+  outbox.Note("enter", action.site, -1, where);
+  v1::CoordinatorMessage message;
+  transport::ToProto(action.entry, message.mutable_entry());
+  members.Send(action.site, message, outbox);
+}
+
+void Run::Do(const CloseRound& action) {
+  RunParts parts = Parts();
+  decisions.Carry(action, parts);
+}
+
+void Run::Do(const Dropped& action) {
+  spdlog::info("site {}: is out of the run: {}", action.site, action.reason);
+  outbox.StateChanged();
+  outbox.Note("drop", action.site, -1, action.reason);
+  uploads.Forget(action.site, rounds->state());
+  members.Drop(action.site, outbox);
+}
+
+void Run::Do(const Forgotten& action) {
+  spdlog::warn("site {}: its name is given up: the run has {} sites, and it has been gone for the longest time",
+               action.site, core::kMaxSites);
+  outbox.StateChanged();
+  outbox.Note("forget", action.site, -1, "if it comes back, it starts from the anchor");
+  admission.ForgetData(action.site, outbox);
+  members.Erase(action.site);
+  decisions.Forget(action.site);
+}
+
+}  // namespace causeway::server

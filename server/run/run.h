@@ -1,0 +1,78 @@
+// The nouns of a run under the lock of the exchange, and how a decision of the rules reaches them.
+//
+//   event ─► rounds ─ Actions ─► Perform ─► uploads, members, model, … ─► outbox ─ Publish ─► journal
+//
+// One owner at a time, but for `model.parameters()`.
+#pragma once
+
+#include <memory>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "server/rounds/round_table.h"
+#include "server/run/admission.h"
+#include "server/run/decisions.h"
+#include "server/run/evaluations.h"
+#include "server/run/follower_shard.h"
+#include "server/run/lead_shard.h"
+#include "server/run/members.h"
+#include "server/run/notices.h"
+#include "server/run/open_uploads.h"
+#include "server/run/outbox.h"
+#include "server/run/run_codecs.h"
+#include "server/run/run_figures.h"
+#include "server/run/run_model.h"
+#include "server/run/run_options.h"
+#include "server/run/run_parts.h"
+#include "server/run/seeding.h"
+#include "server/store/journal.h"
+
+namespace causeway::server {
+
+class Run {
+ public:
+  // All outlive it.
+  Run(const CoordinatorOptions& options, Journal& journal, RunFigures& figures, OwnReport& report,
+      RunModel::Listeners listeners);
+
+  // As an earlier life has left it, or a new run; then, where there are parameters, its fragments. DATA_LOSS if the
+  // stored state is inconsistent.
+  void Restore(const StoredRun& stored, int64_t now_ms);
+  absl::Status RestoreFragments(const std::vector<StoredFragment>& stored, int64_t now_ms);
+  void BeginModel();  // model.fact(), from now on
+
+  void Perform(const Actions& actions);  // collects their effects in the outbox
+  void Publish();                        // to the journal, with what sites and shards have to hear
+  RunParts Parts() { return {*rounds, members, outbox}; }
+
+  // One of the two is there: this is shard 0, or another.
+  LeadShard* lead() { return std::get_if<LeadShard>(&shard_); }
+  FollowerShard* follower() { return std::get_if<FollowerShard>(&shard_); }
+
+  Admission admission;
+  std::unique_ptr<RoundTable> rounds;
+  Members members;
+  Seeding seeding;
+  RunCodecs codecs;
+  Evaluations evaluations;
+  Outbox outbox;
+  OpenUploads uploads;
+  Decisions decisions;
+
+ private:
+  void Do(const RequestSeed& action);
+  void Do(const Enter& action);
+  void Do(const CloseRound& action);
+  void Do(const Forgotten& action);
+  void Do(const Dropped& action);
+
+  const CoordinatorOptions& options_;
+  Journal& journal_;
+  Notices notices_;
+  std::variant<LeadShard, FollowerShard> shard_;
+
+ public:
+  RunModel model;  // last: its merge thread calls the listeners
+};
+
+}  // namespace causeway::server
