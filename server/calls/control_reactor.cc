@@ -62,14 +62,14 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
     if (const absl::Status read = transport::ReadMessage(incoming_, &message); !read.ok()) return Refuse(read);
     if (const absl::Status allowed = Check(message, bytes); !allowed.ok()) return EndFlood(allowed);
     switch (message.kind_case()) {
-      case v1::SiteMessage::kJoin: coordinator_->Join(self_, message.join()); break;
-      case v1::SiteMessage::kReady: coordinator_->Ready(this); break;
-      case v1::SiteMessage::kProgress: coordinator_->Progress(this, message.progress()); break;
-      case v1::SiteMessage::kLeave: coordinator_->Leave(this, message.leave()); break;
+      case v1::SiteMessage::kJoin: coordinator_->sites().Join(self_, message.join()); break;
+      case v1::SiteMessage::kReady: coordinator_->sites().Ready(this); break;
+      case v1::SiteMessage::kProgress: coordinator_->sites().Progress(this, message.progress()); break;
+      case v1::SiteMessage::kLeave: coordinator_->sites().Leave(this, message.leave()); break;
       case v1::SiteMessage::kPing: Answer(message.ping()); break;
       case v1::SiteMessage::KIND_NOT_SET: break;  // from a newer site
     }
-    if (!coordinator_->AwaitsJournal([self = self_] { self->ReadOn(); })) ReadOn();
+    if (!coordinator_->sites().AwaitsJournal([self = self_] { self->ReadOn(); })) ReadOn();
   }
 
   void ReadOn() {
@@ -109,7 +109,7 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
   void EndFlood(const absl::Status& status) {
     if (absl::IsResourceExhausted(status)) {
       const std::optional<Identity> who = gate_->Who(peer_);
-      if (site_ || who) coordinator_->Flooded(site_ ? *site_ : who->name, std::string(status.message()));
+      if (site_ || who) coordinator_->sites().Flooded(site_ ? *site_ : who->name, std::string(status.message()));
     }
     End(status);
   }
@@ -129,7 +129,7 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
 
   void OnDone() override {
     const std::shared_ptr<ControlReactor> self = std::move(self_);
-    coordinator_->Disconnected(this);
+    coordinator_->sites().Disconnected(this);
   }
 
   void FinishOnce(const grpc::Status& status) {

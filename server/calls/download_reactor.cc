@@ -45,7 +45,7 @@ class DownloadReactor final : public CallReactor, public GatedCall {
     if (const absl::Status status = TakeRequest(); !status.ok()) return End(status);
     {
       core::MutexLock lock(mutex_);
-      meters_ = coordinator_->Meters(request_.context().site());
+      meters_ = coordinator_->transfers().Meters(request_.context().site());
     }
     Advance();
   }
@@ -79,7 +79,7 @@ class DownloadReactor final : public CallReactor, public GatedCall {
 
   void OnDone() override {
     const std::shared_ptr<DownloadReactor> self = std::move(self_);
-    if (sent_all_ && !cancelled_) coordinator_->Taken(request_, begun_ms_);
+    if (sent_all_ && !cancelled_) coordinator_->transfers().Taken(request_, begun_ms_);
   }
 
   Waiter AskAgain() {
@@ -93,7 +93,7 @@ class DownloadReactor final : public CallReactor, public GatedCall {
     core::MutexLock lock(mutex_);
     if (writing_ || finished_) return;
     if (source_ == nullptr) {
-      auto download = coordinator_->BeginDownload(request_, AskAgain());
+      auto download = coordinator_->transfers().BeginDownload(request_, AskAgain());
       if (!download.ok()) return FinishLocked(ToGrpc(download.status()));
       source_ = std::move(download->source);
       generation_ = download->generation;

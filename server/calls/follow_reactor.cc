@@ -37,7 +37,7 @@ class FollowReactor final : public CallReactor, public ShardPeer, public GatedCa
     if (!ok) return FinishOnce(grpc::Status::OK);
     v1::FollowMessage message;
     if (const absl::Status status = Take(message); !status.ok()) return End(status);
-    coordinator_->HeardOfShard(shard_, message.report());
+    coordinator_->shards().HeardOfShard(shard_, message.report());
     core::MutexLock lock(mutex_);
     if (!finished_) StartRead(&incoming_);
   }
@@ -46,7 +46,7 @@ class FollowReactor final : public CallReactor, public ShardPeer, public GatedCa
     if (!begun_) Spoke();
     RETURN_IF_ERROR(transport::ReadMessage(incoming_, &message));
     if (begun_) return absl::OkStatus();
-    RETURN_IF_ERROR(coordinator_->BeginFollow(message.context(), self_));
+    RETURN_IF_ERROR(coordinator_->shards().BeginFollow(message.context(), self_));
     begun_ = true;
     shard_ = message.context().shard();
     return absl::OkStatus();
@@ -62,7 +62,7 @@ class FollowReactor final : public CallReactor, public ShardPeer, public GatedCa
 
   void OnDone() override {
     const std::shared_ptr<FollowReactor> self = std::move(self_);
-    coordinator_->EndFollow(this);
+    coordinator_->shards().EndFollow(this);
   }
 
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

@@ -61,7 +61,7 @@ class UploadReactor final : public CallReactor, public GatedCall {
     absl::StatusOr<SiteLimits::Stream> allowed = gate_->BulkStream(peer_, header_.context().site());
     if (!allowed.ok()) return End(allowed.status());
     counted_ = *std::move(allowed);
-    absl::StatusOr<Upload> upload = coordinator_->BeginUpload(header_);
+    absl::StatusOr<Upload> upload = coordinator_->transfers().BeginUpload(header_);
     if (!upload.ok()) {
       FinishOnce(ToGrpc(upload.status()));
       return;
@@ -125,7 +125,7 @@ class UploadReactor final : public CallReactor, public GatedCall {
   // The verdict comes on another thread, and may come when the call is over.
   void Complete() {
     // Nothing is kept here: the contribution is freed when it is merged, not when the site has read its verdict.
-    coordinator_->CompleteUpload(
+    coordinator_->transfers().CompleteUpload(
         header_, std::move(upload_), [self = self_](const absl::StatusOr<v1::Verdict>& verdict) {
           verdict.ok() ? self->WriteVerdict(*verdict) : self->FinishOnce(ToGrpc(verdict.status()));
         });

@@ -2,31 +2,13 @@
 
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
-#include <limits>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/check.h"
-#include "core/limits.h"
-#include "core/random.h"
-#include "core/text.h"
+#include "core/digest.h"
 #include "transport/messages.h"
 
 namespace causeway::server {
-namespace {
-
-// A site's text, clipped to be kept.
-std::string OfSite(const std::string& text) { return core::Clipped(text, core::kMaxSiteTextBytes); }
-
-SiteBeat BeatOf(const v1::Progress& message) {
-  return {.step = message.step(),
-          .completing = message.completing(),
-          .unheard_ms = message.unheard_ms(),
-          .standing_still = message.ranks().standing_still()};
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(CoordinatorOptions options, Journal* journal,
                                                                  StoredRun stored) {
@@ -66,108 +48,119 @@ v1::RunDescription Coordinator::Describe() const {
   return description;
 }
 
-void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& join) {
-  const absl::StatusOr<core::Manifest> manifest = run_.admission.ReadManifest(join);
+absl::Status Coordinator::Begin(const StoredRun& stored) {
   core::MutexLock lock(mutex_);
-  const core::SiteId& site = join.context().site();
-  const std::optional<DoubtFound> doubt = run_.admission.FindDoubt(join, *run_.rounds);
-  const auto map = run_.admission.CheckModel(join, manifest, run_.codecs.all(), run_.model.fact(), *run_.rounds);
-  const absl::StatusOr<core::SiteData> data = map.ok() ? run_.admission.CheckData(join, *run_.rounds) : map.status();
-  const bool continues = !doubt && run_.admission.Continues(join, *run_.rounds);
-  const int64_t now_ms = options_.clock->NowMs();
-  const JoinDecision decision = doubt ? run_.admission.Refuse(site, *doubt, now_ms, *run_.rounds, run_.outbox)
-                                      : run_.admission.Decide(join, data.status(), continues, now_ms, *run_.rounds);
-  // Actions on an earlier stay's remains go first, with its stream; messages to the site wait for the new stream.
-  const auto is_told = [](const Action& action) {
-    return std::holds_alternative<RequestSeed>(action) || std::holds_alternative<Enter>(action);
-  };
-  Actions before, told;
-  for (const Action& action : decision.actions) (is_told(action) ? told : before).push_back(action);
-  run_.Perform(before);
-  v1::CoordinatorMessage answer;
-  if (!decision.accepted) {
-    spdlog::warn("site {}: {}: {}", site, decision.retry_after_ms > 0 ? "has to wait" : "refused", decision.reason);
-    answer.mutable_refused()->set_reason(decision.reason);
-    answer.mutable_refused()->set_retry_after_ms(decision.retry_after_ms);
-    run_.outbox.Then([peer, answer] {
-      peer->Send(answer);
-      peer->Close();
-    });
-    run_.Publish();
-    return;
-  }
-  if (*map && run_.model.Declare(**map, site, run_.outbox)) {
-    run_.model.Store(run_.outbox);
-    run_.BeginModel();
-    run_.rounds->BeginAnotherModel();
-  }
-  run_.admission.DeclareData(site, *data, *run_.rounds, run_.outbox);
-  run_.members.Join(site, join.context().session(), peer, decision.resumed, now_ms);
-  spdlog::info("site {}: {}", site, decision.resumed ? "is back" : "joins");
-  if (join.from_checkpoint()) run_.uploads.Forget(site, run_.rounds->state());  // another process made those chunks
-  run_.outbox.StateChanged();
-  if (!decision.resumed) run_.outbox.Note("join", site, -1, absl::StrCat("version ", OfSite(join.software_version())));
-  *answer.mutable_welcome() = run_.admission.Welcome(join, decision, continues, run_.model.welcome(), *run_.rounds);
-  run_.members.Send(site, answer, run_.outbox);
-  const bool drains = run_.rounds->state().sites.at(site).state == core::SiteState::kDraining;
-  if (drains) run_.members.Send(site, DrainMessage(), run_.outbox);  // it may not know
-  run_.Perform(told);
-  const std::string reason = run_.rounds->Reason();
-  if (!reason.empty())
-    run_.members.Send(site, transport::NoticeOf(reason), run_.outbox);  // a newcomer wants to know why it waits
-  run_.Publish();
+  run_.Restore(stored, started_ms_);
+  report_.MakeNotedDurable();
+  return stored.rounds.seeded ? run_.RestoreFragments(stored.fragments, started_ms_) : absl::OkStatus();
 }
 
-bool Coordinator::AwaitsJournal(std::function<void()> read_on) {
-  if (!journal_->full()) return false;
-  journal_->Commit({.durable = std::move(read_on)});
+void Coordinator::Fail(const absl::Status& status) {
+  core::MutexLock lock(mutex_);
+  if (status_.ok()) status_ = status;
+}
+
+absl::Status Coordinator::status() const {
+  if (absl::Status status = journal_->status(); !status.ok()) return status;
+  core::MutexLock lock(mutex_);
+  return status_;
+}
+
+void Coordinator::Tick() {
+  constexpr int64_t kSampleMs = 250;
+  {
+    core::MutexLock lock(mutex_);
+    const int64_t now_ms = options_.clock->NowMs();
+    RunParts parts = run_.Parts();
+    stalls_.Tick(now_ms, parts);
+    run_.Perform(run_.rounds->Tick(now_ms));
+    run_.Publish();
+    if (now_ms < sampled_ms_ + kSampleMs) return;
+    sampled_ms_ = now_ms;
+    run_.members.Sample(now_ms);
+  }
+  PublishStatus();
+}
+
+absl::Status Coordinator::Finish() {
+  journal_->Flush();  // rounds decided last are merged now
+  if (run_.model.parameters() != nullptr) RETURN_IF_ERROR(run_.model.parameters()->Finish());
+  journal_->Flush();
+  return status();
+}
+
+bool Coordinator::lacks_its_end() const {
+  if (options_.completed || !journal_->identity().may_have_lost_its_end) return false;
+  core::MutexLock lock(mutex_);
+  return run_.admission.strangers().MissesAnEnd();
+}
+
+bool Coordinator::done() const {
+  {
+    core::MutexLock lock(mutex_);
+    if (run_.rounds->run_state() != RunState::kDone) return false;
+  }
+  journal_->Flush();  // the others are notified once it is durable
   return true;
 }
 
-void Coordinator::Ready(const SitePeer* peer) {
-  core::MutexLock lock(mutex_);
-  const core::SiteId site = run_.members.SiteOf(peer);
-  if (site.empty()) return;
-  run_.Perform(run_.rounds->Ready(site, run_.members[site].session));
-  run_.Publish();
+absl::StatusOr<std::vector<Event>> Coordinator::History(int64_t after_id, int64_t limit,
+                                                        const std::string& kind) const {
+  return journal_->History(after_id, limit, kind);
 }
 
-void Coordinator::Progress(const SitePeer* peer, const v1::Progress& message) {
-  core::MutexLock lock(mutex_);
-  const core::SiteId site = run_.members.SiteOf(peer);
-  if (site.empty()) return;
-  Member& member = run_.members[site];
-  run_.Perform(run_.rounds->Heard(site, member.session, BeatOf(message), options_.clock->NowMs()));
-  core::Progress progress = transport::FromProto(message);
-  run_.codecs.Heard(site, progress);
-  if (std::isnan(progress.loss)) progress.loss = member.progress->loss;  // nothing new
-  run_.evaluations.Heard(site, progress, run_.admission.data(), run_.outbox);
-  member.progress = std::make_shared<const core::Progress>(std::move(progress));
-  run_.Publish();
-}
-
-void Coordinator::Leave(const SitePeer* peer, const v1::Leave& leave) {
-  core::MutexLock lock(mutex_);
-  const core::SiteId site = run_.members.SiteOf(peer);
-  if (site.empty()) return;
-  if (run_.follower() != nullptr) {  // shard 0 will announce its meaning
-    run_.members.Close(site, run_.outbox);
-    return run_.Publish();
+absl::Status Coordinator::Ask(const std::function<absl::Status(RunParts&, Actions&)>& event) {
+  {
+    core::MutexLock lock(mutex_);
+    RunParts parts = run_.Parts();
+    Actions actions;
+    RETURN_IF_ERROR(event(parts, actions));
+    run_.Perform(actions);
+    run_.Publish();
   }
-  run_.Perform(run_.rounds->Leave(site, run_.members[site].session, leave.finished(), OfSite(leave.reason()),
-                                  options_.clock->NowMs()));
-  run_.Publish();
+  journal_->Flush();
+  return status();
 }
 
-void Coordinator::Disconnected(const SitePeer* peer) {
-  core::MutexLock lock(mutex_);
-  const core::SiteId site = run_.members.SiteOf(peer);
-  if (site.empty()) return;  // it left, or has another stream by now
-  const int64_t now_ms = options_.clock->NowMs();
-  run_.members.Silent(site, now_ms);
-  run_.rounds->Disconnected(site, run_.members[site].session, now_ms);
-  spdlog::warn("site {}: its control stream broke; its name is kept for {} ms", site,
-               options_.config.membership.lease_ms);
+void Coordinator::OnMerged(const MergedRound& merged) {
+  spdlog::info("fragment {}: version {}, digest {}", merged.round.fragment, merged.committed.version,
+               core::DigestText(merged.committed.digest));
+  figures_.Merged(merged);
+}
+
+StatusSnapshot Coordinator::Status() const {
+  StatusSnapshot snapshot;
+  {
+    core::MutexLock lock(mutex_);
+    snapshot = SnapshotOf({.options = options_,
+                           .rounds = *run_.rounds,
+                           .model = run_.model.fact(),
+                           .parameters = run_.model.parameters().get(),
+                           .members = run_.members,
+                           .seeding = run_.seeding,
+                           .admission = run_.admission,
+                           .codecs = run_.codecs,
+                           .eval_loss = run_.evaluations.loss(),
+                           .shown_shards = shown_shards_,
+                           .epoch = journal_->epoch(),
+                           .started_ms = started_ms_,
+                           .rounds_closed = run_.decisions.count()});
+  }
+  if (const absl::Status status = this->status(); !status.ok()) snapshot.failure = std::string(status.message());
+  const SyncFigures syncs = journal_->syncs();
+  snapshot.syncs = {.count = syncs.count, .seconds = syncs.seconds, .slowest_s = syncs.slowest_s};
+  const ScrubFigures scrub = journal_->scrub();
+  snapshot.scrub = {.passes = scrub.passes, .bytes = scrub.bytes, .ended_unix_ms = scrub.ended_unix_ms, .damages = {}};
+  for (const DiskDamage& damage : scrub.damages) snapshot.scrub.damages.push_back(damage.Text());
+  figures_.AddTo(snapshot);
+  return snapshot;
+}
+
+void Coordinator::PublishStatus() {
+  if (options_.board == nullptr) return;
+  StatusSnapshot snapshot = Status();
+  report_.Show(snapshot);
+  options_.board->Publish(std::move(snapshot));
 }
 
 }  // namespace causeway::server

@@ -28,8 +28,11 @@
 #include "server/run/run.h"
 #include "server/run/run_options.h"
 #include "server/run/run_view.h"
+#include "server/run/shard_calls.h"
 #include "server/run/shard_reports.h"
+#include "server/run/site_calls.h"
 #include "server/run/stall_watch.h"
+#include "server/run/transfers.h"
 #include "server/status/status_snapshot.h"
 #include "server/store/journal.h"
 
@@ -48,51 +51,27 @@ class Coordinator {
   // FAILED_PRECONDITION if the caller names another run, protocol or shard, or has seen a state other than this one.
   absl::Status CheckContext(const v1::Context& context) const { return run_.admission.CheckContext(context); }
 
-  // ---- Control streams ----
-  void Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& join);
-  void Ready(const SitePeer* peer);
-  void Progress(const SitePeer* peer, const v1::Progress& progress);
-  void Leave(const SitePeer* peer, const v1::Leave& leave);
-  void Disconnected(const SitePeer* peer);
-  // True: the journal is full, and a stream of control messages resumes reading when `read_on` is called, on another
-  // thread.
-  bool AwaitsJournal(std::function<void()> read_on);
-  // A stream of the site was ended because it exceeded a limit: shown for a minute, if the site is known.
-  void Flooded(const core::SiteId& site, const std::string& why);
-
-  // ---- Bulk streams ----
-
-  absl::StatusOr<Upload> BeginUpload(const v1::UploadHeader& header);
-  // Admits the contribution once every chunk is there, or none is needed. The verdict comes on another thread, when it
-  // is durable.
-  void CompleteUpload(const v1::UploadHeader& header, Upload upload, OnVerdict verdict);
-
-  using Download = RunModel::Download;
-  absl::StatusOr<Download> BeginDownload(const v1::DownloadRequest& request, Waiter waiter);
-  std::shared_ptr<SiteMeters> Meters(const core::SiteId& site);
-
-  // A stream of a download has sent everything; it began at `begun_ms` of now_ms().
-  void Taken(const v1::DownloadRequest& request, int64_t begun_ms);
-  int64_t now_ms() const { return options_.clock->NowMs(); }
   const Claims& claims() const { return run_.admission.claims(); }
+  const Admission& admission() const { return run_.admission; }  // for its constant functions
+  int64_t now_ms() const { return options_.clock->NowMs(); }
 
-  // ---- Shards (coordinator_shards.cc) ----
-  // Shard 0: the other shards' streams. FAILED_PRECONDITION if the caller is no shard of this run.
-  absl::Status BeginFollow(const v1::Context& context, const std::shared_ptr<ShardPeer>& peer);
-  void HeardOfShard(int shard, const v1::ShardReport& report);
-  void EndFollow(const ShardPeer* peer);
-  // A shard beyond the first: updates from shard 0, and the report to it. A report contains only durable facts.
-  void Follow(const v1::MembershipUpdate& update);
-  v1::ShardReport Report() const { return report_.Message(); }
-  void Fail(const absl::Status& status);  // it cannot continue
-
-  // ---- The people who run it ----
+  // Those who call.
+  SiteCalls sites() { return {*this, options_, *journal_}; }
+  Transfers transfers() { return {*this, options_, *journal_, figures_}; }
+  ShardCalls shards() { return {*this, options_, report_, shown_shards_}; }
   Operators operators() { return {*this, options_, *journal_}; }
-  absl::StatusOr<std::vector<Event>> History(int64_t after_id, int64_t limit, const std::string& kind = "") const;
-  // One event of theirs: performs its actions and publishes; returns when that is durable. Nothing is published if it
-  // fails.
+
+  // Calls event(run) under the lock. The event publishes what it has changed.
+  template <typename Event>
+  auto With(Event event) {
+    core::MutexLock lock(mutex_);
+    return event(run_);
+  }
+  // One event of an operator: performs its actions and publishes; returns when that is durable. Nothing is published if
+  // it fails.
   absl::Status Ask(const std::function<absl::Status(RunParts&, Actions&)>& event);
-  absl::StatusOr<int> NumSeededFragments() const;  // FAILED_PRECONDITION before there are parameters
+  void Fail(const absl::Status& status);  // it cannot continue
+  absl::StatusOr<std::vector<Event>> History(int64_t after_id, int64_t limit, const std::string& kind = "") const;
 
   StatusSnapshot Status() const;
 
@@ -107,13 +86,7 @@ class Coordinator {
   Coordinator(CoordinatorOptions options, Journal* journal);
   absl::Status Begin(const StoredRun& stored);
 
-  absl::StatusOr<Upload> BeginSeed(const v1::UploadHeader& header) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void CompleteSeed(const v1::UploadHeader& header, const OnVerdict& verdict);
   void OnMerged(const MergedRound& merged);
-  bool Owns(core::FragmentId fragment) const { return options_.shard.Owns(fragment); }
-  absl::Status CheckOwned(core::FragmentId fragment) const;
-  void Take(const v1::MembershipUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // coordinator_status.cc: the status for readers.
   void PublishStatus();  // on the thread that ticks
 
   const CoordinatorOptions options_;

@@ -79,7 +79,10 @@ absl::StatusOr<std::vector<core::Version>> Operators::RollBack(core::Version ver
     return absl::FailedPreconditionError(
         "a run of several shards cannot be rolled back while it runs; restore a backup of all their state directories");
   }
-  ASSIGN_OR_RETURN(const int num_fragments, run_.NumSeededFragments());
+  ASSIGN_OR_RETURN(const int num_fragments, run_.With([](Run& run) -> absl::StatusOr<int> {
+    if (!run.model.fact().stays()) return absl::FailedPreconditionError("the run has no parameters yet");
+    return run.model.fact().map().num_fragments();
+  }));
   RETURN_IF_ERROR(journal_.Keep(version, num_fragments));
   for (core::FragmentId p = 0; p < num_fragments; ++p) {  // a damaged one is found before anything is decided
     RETURN_IF_ERROR(journal_.LoadSnapshot(p, version).status());

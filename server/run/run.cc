@@ -95,6 +95,25 @@ void Run::BeginModel() {
   model.Begin(outbox);
 }
 
+absl::Status Run::Follow(const v1::MembershipUpdate& update, int64_t now_ms) {
+  const bool had_seed = model.fact().stays();
+  ASSIGN_OR_RETURN(const FollowerShard::News news, follower()->Take(update, *rounds, model.fact(), outbox));
+  if (news == FollowerShard::News::kLater) return absl::OkStatus();
+  if (news == FollowerShard::News::kAnotherModel) {
+    spdlog::info("the model is generation {}, as shard 0 says", model.fact().generation());
+    if (had_seed) {
+      outbox.Note("withdrawn", "the initial parameters: shard 0 has another model, no site has trained this");
+    }
+    model.Store(outbox);
+    BeginModel();
+    rounds->BeginAnotherModel();
+    members.CloseAll(outbox);  // sites that were welcomed to another model come back, and are welcomed to this one
+  }
+  Perform(rounds->Follow(follower()->membership(), now_ms));
+  Publish();
+  return absl::OkStatus();
+}
+
 void Run::Publish() {
   RunParts parts = Parts();
   notices_.Note(parts);

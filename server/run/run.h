@@ -41,6 +41,9 @@ class Run {
   absl::Status RestoreFragments(const std::vector<StoredFragment>& stored, int64_t now_ms);
   void BeginModel();  // model.fact(), from now on
 
+  // A shard beyond the first takes shard 0's word, and publishes. An error is final.
+  absl::Status Follow(const v1::MembershipUpdate& update, int64_t now_ms);
+
   void Perform(const Actions& actions);  // collects their effects in the outbox
   void Publish();                        // to the journal, with what sites and shards have to hear
   RunParts Parts() { return {*rounds, members, outbox}; }

@@ -21,12 +21,12 @@ PLANTS = {
         ("server/run/waiters.cc", "  TellTaken(Take([generation](const WaitKey& key) { return key.generation < generation; }),\n"
          "            absl::AbortedError(absl::StrCat(\"the model is generation \", generation, \" now; retry\")));\n",
          "  Take([generation](const WaitKey& key) { return key.generation <= generation; });\n"),
-        ("server/run/coordinator.cc", "  if (*map && run_.model.Declare(**map, site, run_.outbox)) {\n",
+        ("server/run/site_calls.cc", "  if (*map && run.model.Declare(**map, site, run.outbox)) {\n",
          "  const auto other_is_in = [&](const auto& each) {\n"
          "    return each.first != site && each.second.state != core::SiteState::kGone;\n  };\n"
-         "  if (*map && run_.lead() != nullptr && !run_.model.fact().stays() &&\n      std::ranges::none_of(run_.rounds->state().sites, other_is_in)) {\n"
-         "    run_.model.Restore(ModelFact());\n  }\n"
-         "  if (*map && run_.model.Declare(**map, site, run_.outbox)) {\n")],
+         "  if (*map && run.lead() != nullptr && !run.model.fact().stays() &&\n      std::ranges::none_of(run.rounds->state().sites, other_is_in)) {\n"
+         "    run.model.Restore(ModelFact());\n  }\n"
+         "  if (*map && run.model.Declare(**map, site, run.outbox)) {\n")],
     "no_waiting_reader_is_woken": [
         ("server/run/waiters.cc", "  TellTaken(std::move(taken), absl::OkStatus());\n}", "}"),
         ("server/run/waiters.cc",

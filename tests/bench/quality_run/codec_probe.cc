@@ -48,7 +48,7 @@ std::vector<float> FetchAnchor(server::Coordinator& coordinator, const core::Fra
   std::shared_ptr<server::ChunkSource> found;
   while (found == nullptr) {  // until there is a snapshot of that version
     auto woken = std::make_shared<std::promise<void>>();
-    const auto begun = coordinator.BeginDownload(request, [woken] { woken->set_value(); });
+    const auto begun = coordinator.transfers().BeginDownload(request, [woken] { woken->set_value(); });
     CHECK(begun.ok());
     found = begun->source;
     if (found == nullptr) woken->get_future().wait();

@@ -48,12 +48,12 @@ void LocalLink::Start(const core::Manifest& manifest, transport::LinkListener* l
     *join.mutable_context() = MakeContext();
     transport::ToProto(manifest, join.mutable_manifest());
     for (core::CodecId codec : core::kAllCodecs) join.add_codecs(static_cast<uint32_t>(codec));
-    coordinator_->Join(peer_, join);
+    coordinator_->sites().Join(peer_, join);
   });
 }
 
 void LocalLink::SendReady() {
-  tasks_.Post([this] { coordinator_->Ready(peer_.get()); });
+  tasks_.Post([this] { coordinator_->sites().Ready(peer_.get()); });
 }
 
 // The coordinator only shows it, to no reader here; leases do not end, because its Tick is never called.
@@ -90,7 +90,7 @@ void LocalLink::Leave(bool finished, const std::string& reason) {
     v1::Leave leave;
     leave.set_finished(finished);
     leave.set_reason(reason);
-    coordinator_->Leave(peer_.get(), leave);
+    coordinator_->sites().Leave(peer_.get(), leave);
     left_ = true;
   });
   tasks_.Finish();
@@ -112,7 +112,7 @@ void LocalLink::Offer(const transport::UploadRequest& request) {
     for (const core::Bytes& chunk : *request.chunks) up_bytes_ += static_cast<int64_t>(chunk.size());
     if (observer_ != nullptr) observer_->OnContribution(request.fragment, request.base, *request.chunks);
   }
-  const auto upload = coordinator_->BeginUpload(header);
+  const auto upload = coordinator_->transfers().BeginUpload(header);
   if (!upload.ok()) return request.done(absl::DataLossError(upload.status().message()));
   if (upload->contribution != nullptr) {
     for (const core::Bytes& chunk : *request.chunks) {
@@ -120,11 +120,13 @@ void LocalLink::Offer(const transport::UploadRequest& request) {
       if (!added.ok()) return request.done(absl::DataLossError(added.message()));
     }
   }
-  coordinator_->CompleteUpload(header, *upload, [this, request](const absl::StatusOr<v1::Verdict>& verdict) {
-    absl::Status status = verdict.status();
-    if (verdict.ok() && !verdict->admitted()) status = absl::FailedPreconditionError(verdict->reason());
-    tasks_.Post([request, status] { request.done(status); });
-  });
+  coordinator_->transfers().CompleteUpload(header, *upload,
+                                           [this, request](const absl::StatusOr<v1::Verdict>& verdict) {
+                                             absl::Status status = verdict.status();
+                                             if (verdict.ok() && !verdict->admitted())
+                                               status = absl::FailedPreconditionError(verdict->reason());
+                                             tasks_.Post([request, status] { request.done(status); });
+                                           });
 }
 
 void LocalLink::Download(transport::DownloadRequest request) {
@@ -149,7 +151,7 @@ void LocalLink::Advance(const std::shared_ptr<Incoming>& incoming) {
     message.set_fragment(request.fragment);
     update ? message.set_update_base(request.version) : message.set_anchor_version(request.version);
     message.set_held_digest(request.held_digest);
-    auto download = coordinator_->BeginDownload(message, wake);
+    auto download = coordinator_->transfers().BeginDownload(message, wake);
     if (!download.ok()) return End(incoming, absl::NotFoundError(download.status().message()), 0);
     incoming->source = std::move(download->source);
     if (incoming->source == nullptr) return;

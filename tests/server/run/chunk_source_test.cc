@@ -130,7 +130,7 @@ TEST(AnchorSource, ReaderOfASnapshotThatIsReplacedReadsOn) {
   v1::DownloadRequest request = DirectCoordinator::RequestOf("a", 0);
   request.set_anchor_version(0);
   const TakenDownload whole = run.Take(request);
-  const auto reading = run.coordinator->BeginDownload(request, [] {})->source;
+  const auto reading = run.coordinator->transfers().BeginDownload(request, [] {})->source;
   EXPECT_EQ(*reading->Get(0, [] {}).chunk, whole.chunks[0]);
   for (int64_t base = 0; base < 5; ++base) {
     run.MergeRound(0, base);

@@ -31,21 +31,21 @@ RecordedPeer& DirectCoordinator::Join(const std::string& site, const std::functi
   v1::Join join = JoinOf(site);
   if (change) change(join);
   peers_.push_back(std::make_shared<RecordedPeer>());
-  coordinator->Join(peers_.back(), join);
+  coordinator->sites().Join(peers_.back(), join);
   return *(peer[site] = peers_.back().get());
 }
 
 void DirectCoordinator::Report(const std::string& site, const std::function<void(v1::Progress&)>& change) {
   v1::Progress progress;
   change(progress);
-  coordinator->Progress(peer.at(site), progress);
+  coordinator->sites().Progress(peer.at(site), progress);
 }
 
 void DirectCoordinator::Leave(const std::string& site, bool finished, const std::string& reason) {
   v1::Leave leave;
   leave.set_finished(finished);
   leave.set_reason(reason);
-  coordinator->Leave(peer.at(site), leave);
+  coordinator->sites().Leave(peer.at(site), leave);
 }
 
 void DirectCoordinator::Start() {
@@ -70,14 +70,14 @@ PendingVerdict DirectCoordinator::SeedFragment(const std::string& site, int frag
 }
 
 PendingVerdict DirectCoordinator::Upload(const v1::UploadHeader& header, const std::vector<std::string>& chunks) {
-  const absl::StatusOr<server::Upload> upload = coordinator->BeginUpload(header);
+  const absl::StatusOr<server::Upload> upload = coordinator->transfers().BeginUpload(header);
   EXPECT_TRUE(upload.ok()) << upload.status();
   PendingVerdict verdict;
   if (!upload.ok()) return verdict;
   if (upload->contribution != nullptr) {
     for (const std::string& chunk : chunks) EXPECT_TRUE(upload->contribution->Add(chunk).ok());
   }
-  coordinator->CompleteUpload(header, *upload, verdict.taker());
+  coordinator->transfers().CompleteUpload(header, *upload, verdict.taker());
   return verdict;
 }
 
@@ -111,7 +111,7 @@ v1::DownloadRequest DirectCoordinator::RequestOf(const std::string& site, int fr
 
 TakenDownload DirectCoordinator::Take(const v1::DownloadRequest& request) {
   const auto source =
-      Await([&](Waiter waiter) { return coordinator->BeginDownload(request, std::move(waiter))->source; });
+      Await([&](Waiter waiter) { return coordinator->transfers().BeginDownload(request, std::move(waiter))->source; });
   TakenDownload taken;
   taken.header = *Await([&](Waiter waiter) { return source->Header(std::move(waiter)); });
   while (true) {

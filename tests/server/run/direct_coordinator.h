@@ -144,7 +144,7 @@ class DirectCoordinator {
   void TickAt(int64_t ms);
 
   RecordedPeer& Join(const std::string& site, const std::function<void(v1::Join&)>& change = nullptr);
-  void Ready(const std::string& site) { coordinator->Ready(peer.at(site)); }
+  void Ready(const std::string& site) { coordinator->sites().Ready(peer.at(site)); }
   void Report(const std::string& site, const std::function<void(v1::Progress&)>& change);
   void Leave(const std::string& site, bool finished = false, const std::string& reason = "it was asked to");
 

@@ -20,14 +20,14 @@ PLANTS = {
         ("server/run/open_uploads.cc", "return absl::IsAlreadyExists(status) ? AdmittedVerdict()",
          "return absl::IsNotFound(status) ? AdmittedVerdict()")],
     "chunks_of_another_process_are_kept": [
-        ("server/run/coordinator.cc", "  if (join.from_checkpoint()) run_.uploads.Forget(site, run_.rounds->state());", "")],
+        ("server/run/site_calls.cc", "  if (join.from_checkpoint()) run.uploads.Forget(site, run.rounds->state());", "")],
     "download_goes_on_a_chunk_too_far": [
         ("server/calls/download_reactor.cc", "(goes_on ? Stripes() * request_.first_chunk() : 0)",
          "(goes_on ? Stripes() * (request_.first_chunk() + (request_.first_chunk() > 0 ? 1 : 0)) : 0)")],
     "weights_are_not_sent": [
         ("server/calls/download_reactor.cc", "    if (!request_.wants_weights()) message", "    message")],
     "generation_of_an_upload_is_not_checked": [
-        ("server/run/coordinator_bulk.cc", "  RETURN_IF_ERROR(run_.model.fact().CheckGeneration(GenerationOf(header)));\n", "")],
+        ("server/run/transfers.cc", "    RETURN_IF_ERROR(run.model.fact().CheckGeneration(GenerationOf(header)));\n", "")],
     "waiters_of_another_model_are_forgotten": [
         ("server/run/waiters.cc", "Waiter::~Waiter() {\n  if (waits_) Tell(", "Waiter::~Waiter() {\n  if (false) Tell("),
         ("server/run/waiters.cc", "void Waiters::TellTaken(std::vector<Waiter> taken, const absl::Status& status) {\n",
@@ -36,8 +36,8 @@ PLANTS = {
     "older_stream_stays_when_its_site_joins_again": [
         ("server/run/members.cc", "  if (earlier != nullptr && earlier != peer) earlier->Close();\n", "")],
     "drain_is_not_repeated_to_who_joins_again": [
-        ("server/run/coordinator.cc",
-         "  if (drains) run_.members.Send(site, DrainMessage(), run_.outbox);", "  (void)drains;")],
+        ("server/run/site_calls.cc",
+         "  if (drains) run.members.Send(site, DrainMessage(), run.outbox);", "  (void)drains;")],
     "site_that_does_not_read_is_written_to_for_ever": [
         ("server/calls/control_reactor.cc", "if (outgoing_.size() > core::kMaxQueuedControlMessages) {",
          "if (outgoing_.empty()) {")],

@@ -91,11 +91,11 @@ TEST_F(Restart, SnapshotStandsForTheRoundsBeforeIt) {
 TEST_F(Restart, ContributionThatHadNotArrivedWholeIsAskedForAnew) {
   const v1::UploadHeader header = HeaderOf("a", 0);
   const auto chunks = ChunksOf(run_.map.fragment(0), core::CodecId::kInt4, 1);
-  ASSERT_TRUE(run_.coordinator->BeginUpload(header)->contribution->Add(chunks[0]).ok());
-  EXPECT_THAT(run_.coordinator->BeginUpload(header)->contribution->Missing(), ElementsAre(1, 2));
+  ASSERT_TRUE(run_.coordinator->transfers().BeginUpload(header)->contribution->Add(chunks[0]).ok());
+  EXPECT_THAT(run_.coordinator->transfers().BeginUpload(header)->contribution->Missing(), ElementsAre(1, 2));
   run_.Restart();
   Return("a");
-  EXPECT_THAT(run_.coordinator->BeginUpload(header)->contribution->Missing(), ElementsAre(0, 1, 2));
+  EXPECT_THAT(run_.coordinator->transfers().BeginUpload(header)->contribution->Missing(), ElementsAre(0, 1, 2));
 }
 
 TEST_F(Restart, SitesAreExpectedBackWithinANewLease) {

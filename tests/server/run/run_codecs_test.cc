@@ -144,7 +144,7 @@ TEST_F(ChosenCodecs, UpdateNamesItsCodecAndThatOfTheNextContributionAlsoAfterARe
 TEST_F(ChosenCodecs, ContributionOfTheCodecOfBeforeIsRefused) {
   ContributeAs(CodecId::kInt4, 0);
   run_.TakeUpdate(0, 0);
-  const auto upload = run_.coordinator->BeginUpload(HeaderOf("a", 0, 1));
+  const auto upload = run_.coordinator->transfers().BeginUpload(HeaderOf("a", 0, 1));
   const auto chunks = ChunksOf(run_.map.fragment(0), CodecId::kInt4, 1);
   const absl::Status status = upload->contribution->Add(chunks[0]);
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;

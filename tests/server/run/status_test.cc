@@ -154,12 +154,12 @@ TEST(StatusOfARoundThatIsMissed, SaysWhatTheSiteWasDoing) {
     return run.StatusOf("b").missed->reason;
   };
   EXPECT_THAT(missed(), StartsWith("it had not begun to send its contribution when the round closed: "));
-  ASSERT_TRUE(run.coordinator->BeginUpload(HeaderOf("b", 0)).ok());
+  ASSERT_TRUE(run.coordinator->transfers().BeginUpload(HeaderOf("b", 0)).ok());
   EXPECT_THAT(missed(), StartsWith("its contribution was on its way when the round closed: "));
   run.Report("b", [](v1::Progress& progress) { progress.set_completing(true); });
   EXPECT_EQ(missed(), "it has done all its steps");
   EXPECT_FALSE(run.StatusOf("a").missed);
-  run.coordinator->Disconnected(run.peer["b"]);
+  run.coordinator->sites().Disconnected(run.peer["b"]);
   EXPECT_EQ(missed(), "its control stream was broken");
 }
 
@@ -167,7 +167,7 @@ TEST_F(CoordinatorStatus, RoundIsLoggedFromItsFirstChunkToTheLastDownload) {
   run_.Start();
   run_.clock.Set(1'000);
   const v1::UploadHeader header = HeaderOf("a", 0);
-  ASSERT_TRUE(run_.coordinator->BeginUpload(header).ok());
+  ASSERT_TRUE(run_.coordinator->transfers().BeginUpload(header).ok());
   run_.clock.Set(1'500);
   run_.Contribute("a", 0);
   ASSERT_NE(Round(0, 1), nullptr);
@@ -184,23 +184,23 @@ TEST_F(CoordinatorStatus, RoundIsLoggedFromItsFirstChunkToTheLastDownload) {
   run_.clock.Set(2'700);
   v1::DownloadRequest request = DirectCoordinator::RequestOf("b", 0);
   request.set_update_base(0);
-  run_.coordinator->Taken(request, /*begun_ms=*/2'400);
+  run_.coordinator->transfers().Taken(request, /*begun_ms=*/2'400);
   ASSERT_THAT(Round(0, 1)->downloads, SizeIs(1));
   EXPECT_EQ(Round(0, 1)->downloads[0].site, "b");
   EXPECT_EQ(Round(0, 1)->downloads[0].begun_unix_ms, 2'400);
   EXPECT_EQ(Round(0, 1)->downloads[0].taken_unix_ms, 2'700);
   request = DirectCoordinator::RequestOf("stranger", 0);
   request.set_update_base(0);
-  run_.coordinator->Taken(request, 2'400);
+  run_.coordinator->transfers().Taken(request, 2'400);
   request = DirectCoordinator::RequestOf("a", 0);
   request.set_anchor_version(0);
-  run_.coordinator->Taken(request, 2'400);
+  run_.coordinator->transfers().Taken(request, 2'400);
   EXPECT_THAT(Round(0, 1)->downloads, SizeIs(1)) << "neither a stranger's nor an anchor's is of the round";
 }
 
 TEST_F(CoordinatorStatus, ContributionThatIsGivenUpIsLoggedNoMore) {
   run_.Start();
-  ASSERT_TRUE(run_.coordinator->BeginUpload(HeaderOf("b", 0)).ok());
+  ASSERT_TRUE(run_.coordinator->transfers().BeginUpload(HeaderOf("b", 0)).ok());
   run_.Contribute("a", 0);
   ASSERT_THAT(Round(0, 1)->arrivals, SizeIs(2));
   run_.Leave("b");
@@ -214,7 +214,7 @@ TEST_F(CoordinatorStatus, SiteThatDrainsOrIsSilentSaysSo) {
   ASSERT_TRUE(run_.coordinator->operators().Drain("a").ok());
   EXPECT_EQ(run_.StatusOf("a").state, core::SiteState::kDraining);
   EXPECT_EQ(run_.StatusOf("a").contributing_reason, "it leaves after what it has in flight");
-  run_.coordinator->Disconnected(run_.peer["b"]);
+  run_.coordinator->sites().Disconnected(run_.peer["b"]);
   EXPECT_EQ(run_.StatusOf("b").contributing_reason,
             "its control stream is broken; rounds wait for it until its lease ends");
   EXPECT_TRUE(run_.StatusOf("b").contributing);
@@ -224,8 +224,8 @@ TEST_F(CoordinatorStatus, BytesCountForTheirSiteAndTheirRateIsSampled) {
   run_.Start();
   run_.TickAt(300);
   const int64_t before = run_.StatusOf("a").up_bytes;
-  run_.coordinator->Meters("a")->up.Add(5'000);
-  run_.coordinator->Meters("stranger")->up.Add(5'000);
+  run_.coordinator->transfers().Meters("a")->up.Add(5'000);
+  run_.coordinator->transfers().Meters("stranger")->up.Add(5'000);
   EXPECT_EQ(run_.StatusOf("a").up_bytes, before + 5'000);
   EXPECT_EQ(run_.StatusOf("b").up_bytes, 0);
   EXPECT_EQ(run_.StatusOf("a").up_bytes_per_s, 0);

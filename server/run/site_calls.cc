@@ -1,0 +1,150 @@
+#include "server/run/site_calls.h"
+
+#include <spdlog/spdlog.h>
+
+#include <cmath>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "core/limits.h"
+#include "core/text.h"
+#include "server/run/coordinator.h"
+#include "transport/messages.h"
+
+namespace causeway::server {
+namespace {
+
+// A site's text, clipped to be kept.
+std::string OfSite(const std::string& text) { return core::Clipped(text, core::kMaxSiteTextBytes); }
+
+SiteBeat BeatOf(const v1::Progress& message) {
+  return {.step = message.step(),
+          .completing = message.completing(),
+          .unheard_ms = message.unheard_ms(),
+          .standing_still = message.ranks().standing_still()};
+}
+
+}  // namespace
+
+void SiteCalls::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& join) {
+  const absl::StatusOr<core::Manifest> manifest = exchange_.admission().ReadManifest(join);
+  exchange_.With([&](Run& run) { Join(run, peer, join, manifest); });
+}
+
+void SiteCalls::Join(Run& run, const std::shared_ptr<SitePeer>& peer, const v1::Join& join,
+                     const absl::StatusOr<core::Manifest>& manifest) {
+  const core::SiteId& site = join.context().site();
+  const std::optional<DoubtFound> doubt = run.admission.FindDoubt(join, *run.rounds);
+  const auto map = run.admission.CheckModel(join, manifest, run.codecs.all(), run.model.fact(), *run.rounds);
+  const absl::StatusOr<core::SiteData> data = map.ok() ? run.admission.CheckData(join, *run.rounds) : map.status();
+  const bool continues = !doubt && run.admission.Continues(join, *run.rounds);
+  const int64_t now_ms = options_.clock->NowMs();
+  const JoinDecision decision = doubt ? run.admission.Refuse(site, *doubt, now_ms, *run.rounds, run.outbox)
+                                      : run.admission.Decide(join, data.status(), continues, now_ms, *run.rounds);
+  // Actions on an earlier stay's remains go first, with its stream; messages to the site wait for the new stream.
+  const auto is_told = [](const Action& action) {
+    return std::holds_alternative<RequestSeed>(action) || std::holds_alternative<Enter>(action);
+  };
+  Actions before, told;
+  for (const Action& action : decision.actions) (is_told(action) ? told : before).push_back(action);
+  run.Perform(before);
+  v1::CoordinatorMessage answer;
+  if (!decision.accepted) {
+    spdlog::warn("site {}: {}: {}", site, decision.retry_after_ms > 0 ? "has to wait" : "refused", decision.reason);
+    answer.mutable_refused()->set_reason(decision.reason);
+    answer.mutable_refused()->set_retry_after_ms(decision.retry_after_ms);
+    run.outbox.Then([peer, answer] {
+      peer->Send(answer);
+      peer->Close();
+    });
+    run.Publish();
+    return;
+  }
+  if (*map && run.model.Declare(**map, site, run.outbox)) {
+    run.model.Store(run.outbox);
+    run.BeginModel();
+    run.rounds->BeginAnotherModel();
+  }
+  run.admission.DeclareData(site, *data, *run.rounds, run.outbox);
+  run.members.Join(site, join.context().session(), peer, decision.resumed, now_ms);
+  spdlog::info("site {}: {}", site, decision.resumed ? "is back" : "joins");
+  if (join.from_checkpoint()) run.uploads.Forget(site, run.rounds->state());  // another process made those chunks
+  run.outbox.StateChanged();
+  if (!decision.resumed) run.outbox.Note("join", site, -1, absl::StrCat("version ", OfSite(join.software_version())));
+  *answer.mutable_welcome() = run.admission.Welcome(join, decision, continues, run.model.welcome(), *run.rounds);
+  run.members.Send(site, answer, run.outbox);
+  const bool drains = run.rounds->state().sites.at(site).state == core::SiteState::kDraining;
+  if (drains) run.members.Send(site, DrainMessage(), run.outbox);  // it may not know
+  run.Perform(told);
+  const std::string reason = run.rounds->Reason();
+  if (!reason.empty())
+    run.members.Send(site, transport::NoticeOf(reason), run.outbox);  // a newcomer wants to know why it waits
+  run.Publish();
+}
+
+bool SiteCalls::AwaitsJournal(std::function<void()> read_on) {
+  if (!journal_.full()) return false;
+  journal_.Commit({.durable = std::move(read_on)});
+  return true;
+}
+
+void SiteCalls::Ready(const SitePeer* peer) {
+  exchange_.With([&](Run& run) {
+    const core::SiteId site = run.members.SiteOf(peer);
+    if (site.empty()) return;
+    run.Perform(run.rounds->Ready(site, run.members[site].session));
+    run.Publish();
+  });
+}
+
+void SiteCalls::Progress(const SitePeer* peer, const v1::Progress& message) {
+  exchange_.With([&](Run& run) {
+    const core::SiteId site = run.members.SiteOf(peer);
+    if (site.empty()) return;
+    Member& member = run.members[site];
+    run.Perform(run.rounds->Heard(site, member.session, BeatOf(message), options_.clock->NowMs()));
+    core::Progress progress = transport::FromProto(message);
+    run.codecs.Heard(site, progress);
+    if (std::isnan(progress.loss)) progress.loss = member.progress->loss;  // nothing new
+    run.evaluations.Heard(site, progress, run.admission.data(), run.outbox);
+    member.progress = std::make_shared<const core::Progress>(std::move(progress));
+    run.Publish();
+  });
+}
+
+void SiteCalls::Leave(const SitePeer* peer, const v1::Leave& leave) {
+  exchange_.With([&](Run& run) {
+    const core::SiteId site = run.members.SiteOf(peer);
+    if (site.empty()) return;
+    if (run.follower() != nullptr) {  // shard 0 will announce its meaning
+      run.members.Close(site, run.outbox);
+      return run.Publish();
+    }
+    run.Perform(run.rounds->Leave(site, run.members[site].session, leave.finished(), OfSite(leave.reason()),
+                                  options_.clock->NowMs()));
+    run.Publish();
+  });
+}
+
+void SiteCalls::Disconnected(const SitePeer* peer) {
+  exchange_.With([&](Run& run) {
+    const core::SiteId site = run.members.SiteOf(peer);
+    if (site.empty()) return;  // it left, or has another stream by now
+    const int64_t now_ms = options_.clock->NowMs();
+    run.members.Silent(site, now_ms);
+    run.rounds->Disconnected(site, run.members[site].session, now_ms);
+    spdlog::warn("site {}: its control stream broke; its name is kept for {} ms", site,
+                 options_.config.membership.lease_ms);
+  });
+}
+
+void SiteCalls::Flooded(const core::SiteId& site, const std::string& why) {
+  exchange_.With([&](Run& run) {
+    if (!run.members.Flooded(site, why, options_.clock->NowMs())) return;
+    run.outbox.Note("noisy", site, -1, why);
+    run.Publish();
+  });
+}
+
+}  // namespace causeway::server

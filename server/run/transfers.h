@@ -1,0 +1,48 @@
+// The bulk streams: contributions and initial parameters up, updates and anchors down. Thread-safe.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "causeway/v1/coordinator.pb.h"
+#include "server/run/open_uploads.h"
+#include "server/run/run_figures.h"
+#include "server/run/run_model.h"
+#include "server/run/run_options.h"
+#include "server/store/journal.h"
+
+namespace causeway::server {
+
+class Coordinator;
+class Run;
+
+class Transfers {
+ public:
+  // All outlive it.
+  Transfers(Coordinator& exchange, const CoordinatorOptions& options, Journal& journal, RunFigures& figures)
+      : exchange_(exchange), options_(options), journal_(journal), figures_(figures) {}
+
+  absl::StatusOr<Upload> BeginUpload(const v1::UploadHeader& header);
+  // Admits the contribution once every chunk is there, or none is needed. The verdict comes on another thread, when it
+  // is durable.
+  void CompleteUpload(const v1::UploadHeader& header, Upload upload, OnVerdict verdict);
+
+  using Download = RunModel::Download;
+  absl::StatusOr<Download> BeginDownload(const v1::DownloadRequest& request, Waiter waiter);
+  // A stream of a download has sent everything; it began at `begun_ms` of the exchange's now_ms().
+  void Taken(const v1::DownloadRequest& request, int64_t begun_ms);
+
+  std::shared_ptr<SiteMeters> Meters(const core::SiteId& site);
+
+ private:
+  absl::Status Check(const v1::Context& context, core::FragmentId fragment) const;
+  static absl::StatusOr<Upload> BeginSeed(const v1::UploadHeader& header, Run& run);
+  void CompleteSeed(const v1::UploadHeader& header, const OnVerdict& verdict);
+
+  Coordinator& exchange_;
+  const CoordinatorOptions& options_;
+  Journal& journal_;
+  RunFigures& figures_;
+};
+
+}  // namespace causeway::server
