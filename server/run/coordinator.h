@@ -1,23 +1,23 @@
-// The coordinator: turns incoming calls into events for the rules, and the rules' decisions into messages, merges and
-// files. It decides nothing itself.
+// The coordinator: the lock around a run, its clock and its journal. It decides nothing itself.
 //
-//   reactors ── Join, Ready, chunks … ──► Coordinator ──► RoundTable (rules)
-//      ▲                                     │ decisions, and their effects
-//      │                                     ▼
-//      ├── SitePeer::Send, verdicts ◄──── Journal (durable first)
-//      └── updates ◄──── Parameters (merge thread) ◄──┘
+//   reactors ── Join, chunks, … ──► SiteCalls, Transfers, ShardCalls, Operators
+//      ▲                               │ With(event), under the lock
+//      │                               ▼
+//      │                              Run: the rules' decisions reach its nouns, and the outbox
+//      │                               │ Publish
+//      │                               ▼
+//      ├── messages, verdicts ◄────── Journal (durable first)
+//      └── updates ◄── Parameters (merge thread) ◄──┘
 //
 // Nothing leaves before it is durable: an event changes the rules' state at once, and every visible effect of it
 // (messages, verdicts, merges) follows when the journal has it, in the order of the events. A crash in between loses
 // only decisions that no peer has seen.
 //
-// Thread-safe: one mutex around the rules and the open contributions; writing, merging and encoding happen outside it.
+// Thread-safe: one mutex around the run; writing, merging and encoding happen outside it.
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
