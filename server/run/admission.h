@@ -72,6 +72,8 @@ class Admission {
   const DataFact& data() const { return data_; }
 
   const Strangers& strangers() const { return strangers_; }
+  // Sites prove more than the state holds, and its log may have lost its end.
+  bool LacksItsEnd() const { return may_lose_its_end_ && strangers_.MissesAnEnd(); }
 
  private:
   const core::RunConfig& config_;

@@ -90,9 +90,8 @@ absl::Status Coordinator::Finish() {
 }
 
 bool Coordinator::lacks_its_end() const {
-  if (options_.completed || !journal_->identity().may_have_lost_its_end) return false;
   core::MutexLock lock(mutex_);
-  return run_.admission.strangers().MissesAnEnd();
+  return run_.admission.LacksItsEnd();
 }
 
 bool Coordinator::done() const {

@@ -90,9 +90,7 @@ void Members::Close(const core::SiteId& site, Outbox& outbox) {
 }
 
 void Members::CloseAll(Outbox& outbox) {
-  for (auto& [site, here] : sites_) {
-    if (auto peer = TakePeer(here)) outbox.Then([peer = std::move(peer)] { peer->Close(); });
-  }
+  for (const auto& [site, here] : sites_) Close(site, outbox);
 }
 
 void Members::Send(const core::SiteId& site, const v1::CoordinatorMessage& message, Outbox& outbox) {

@@ -117,8 +117,7 @@ absl::Status Run::Follow(const v1::MembershipUpdate& update, int64_t now_ms) {
 void Run::Publish() {
   RunParts parts = Parts();
   notices_.Note(parts);
-  if (LeadShard* const leads = lead()) leads->Note(*rounds, model.fact(), outbox);
-  if (FollowerShard* const follows = follower()) follows->Note(*rounds, model.fact(), outbox);
+  std::visit([this](auto& shard) { shard.Note(*rounds, model.fact(), outbox); }, shard_);
   outbox.Publish(rounds->state(), journal_);
 }
 

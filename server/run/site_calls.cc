@@ -25,6 +25,15 @@ SiteBeat BeatOf(const v1::Progress& message) {
           .standing_still = message.ranks().standing_still()};
 }
 
+// An event of the site whose stream that is: nothing if it left, or has another stream by now.
+template <typename Event>
+void WithSiteOf(const SitePeer* peer, Coordinator& exchange, Event event) {
+  exchange.With([&](Run& run) {
+    const core::SiteId site = run.members.SiteOf(peer);
+    if (!site.empty()) event(run, site);
+  });
+}
+
 }  // namespace
 
 void SiteCalls::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& join) {
@@ -90,18 +99,14 @@ bool SiteCalls::AwaitsJournal(std::function<void()> read_on) {
 }
 
 void SiteCalls::Ready(const SitePeer* peer) {
-  exchange_.With([&](Run& run) {
-    const core::SiteId site = run.members.SiteOf(peer);
-    if (site.empty()) return;
+  WithSiteOf(peer, exchange_, [&](Run& run, const core::SiteId& site) {
     run.Perform(run.rounds->Ready(site, run.members[site].session));
     run.Publish();
   });
 }
 
 void SiteCalls::Progress(const SitePeer* peer, const v1::Progress& message) {
-  exchange_.With([&](Run& run) {
-    const core::SiteId site = run.members.SiteOf(peer);
-    if (site.empty()) return;
+  WithSiteOf(peer, exchange_, [&](Run& run, const core::SiteId& site) {
     Member& member = run.members[site];
     run.Perform(run.rounds->Heard(site, member.session, BeatOf(message), options_.clock->NowMs()));
     core::Progress progress = transport::FromProto(message);
@@ -114,9 +119,7 @@ void SiteCalls::Progress(const SitePeer* peer, const v1::Progress& message) {
 }
 
 void SiteCalls::Leave(const SitePeer* peer, const v1::Leave& leave) {
-  exchange_.With([&](Run& run) {
-    const core::SiteId site = run.members.SiteOf(peer);
-    if (site.empty()) return;
+  WithSiteOf(peer, exchange_, [&](Run& run, const core::SiteId& site) {
     if (run.follower() != nullptr) {  // shard 0 will announce its meaning
       run.members.Close(site, run.outbox);
       return run.Publish();
@@ -128,9 +131,7 @@ void SiteCalls::Leave(const SitePeer* peer, const v1::Leave& leave) {
 }
 
 void SiteCalls::Disconnected(const SitePeer* peer) {
-  exchange_.With([&](Run& run) {
-    const core::SiteId site = run.members.SiteOf(peer);
-    if (site.empty()) return;  // it left, or has another stream by now
+  WithSiteOf(peer, exchange_, [&](Run& run, const core::SiteId& site) {
     const int64_t now_ms = options_.clock->NowMs();
     run.members.Silent(site, now_ms);
     run.rounds->Disconnected(site, run.members[site].session, now_ms);
