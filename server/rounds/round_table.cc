@@ -34,7 +34,7 @@ using core::SiteRecord;
 using core::SiteState;
 using core::Version;
 
-RoundTable::RoundTable(const RoundRules& rules, core::RoundState state, int64_t now_ms, SiteId seeder)
+RoundTable::RoundTable(const RoundSettings& rules, core::RoundState state, int64_t now_ms, SiteId seeder)
     : rules_(rules),
       schedule_(rules.sync.Schedule()),
       state_(std::move(state)),
@@ -101,7 +101,7 @@ bool RoundTable::IsCompleting(const SiteId& site) const {
   return link != links_.end() && link->second.completing;
 }
 
-void RoundTable::Refuse(const SiteId& site, JoinDecision& decision) const {
+void RoundTable::Refuse(const SiteId& site, TableJoin& decision) const {
   if (run_state() == RunState::kDone) {
     decision.reason = "the run is done";
     return;
@@ -126,7 +126,7 @@ void RoundTable::Refuse(const SiteId& site, JoinDecision& decision) const {
   }
 }
 
-void RoundTable::Accept(const SiteId& site, JoinDecision& decision) {
+void RoundTable::Accept(const SiteId& site, TableJoin& decision) {
   links_[site] = {.connected = true, .deadline_ms = now_ms_ + rules_.membership.lease_ms};
   pace_.Interrupted(site);
   decision.accepted = true;
@@ -134,10 +134,10 @@ void RoundTable::Accept(const SiteId& site, JoinDecision& decision) {
   AskForSeed(site, decision.actions);
 }
 
-JoinDecision RoundTable::Join(const JoinRequest& request, int64_t now_ms) {
+TableJoin RoundTable::Join(const JoinRequest& request, int64_t now_ms) {
   SetNow(now_ms);
   const SiteId& site = request.site;
-  JoinDecision decision;
+  TableJoin decision;
   if (follows()) return JoinFollowed(request);
   const bool in_session = InSession(site, request.session);
   bool goes_on = in_session;

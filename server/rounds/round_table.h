@@ -29,7 +29,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -40,84 +39,12 @@
 #include "core/sync_config.h"
 #include "server/rounds/gone_names.h"
 #include "server/rounds/pace.h"
+#include "server/rounds/round_settings.h"
+#include "server/rounds/run_events.h"
+#include "server/rounds/run_state.h"
 #include "server/rounds/value_gate.h"
 
 namespace causeway::server {
-
-struct RoundRules {
-  core::SyncConfig sync;
-  core::MembershipConfig membership;
-  core::Shard shard;
-  core::ValuesConfig values = {.gate = 0};
-  std::function<int64_t(const core::SiteId&)> max_tokens_per_step = nullptr;  // of a site; null or 0: unknown
-};
-
-// A contribution that is far longer than those of recent rounds, and is merged nevertheless.
-struct Outlier {
-  core::SiteId site;
-  core::FragmentId fragment = 0;
-  core::Version base = 0;                    // of its round
-  std::string text;                          // "norm 8.6e+29 is 2e+30 times the median of 16 rounds"
-  core::Version rounds = core::kNormRounds;  // that contributions of the usual length need to undo it
-};
-
-// ---- Actions that the table requests of its owner ----
-
-// Request the initial parameters from this site.
-struct RequestSeed {
-  core::SiteId site;
-};
-// Notify this site of its place in the schedule.
-struct Enter {
-  core::SiteId site;
-  core::Entry entry;
-};
-// Merge these contributions: the decision is made, and `base` + 1 is the fragment's version from now on.
-struct CloseRound {
-  struct Contributor {
-    core::SiteId site;
-    core::Version base = 0;  // of its contribution, up to max_staleness behind the round's
-    double weight = 0;       // not normalised, above 0
-    float clip = 1;          // the fraction of its share that is merged
-  };
-  core::FragmentId fragment = 0;
-  core::Version base = 0;
-  std::vector<Contributor> contributors;  // in bytewise order of site
-  std::vector<core::SiteId> sites;        // that share the data from here on
-  std::string reason;                     // "all 3 active sites have contributed", …
-  // Set: nothing is merged, and the round restores the parameters of that version.
-  std::optional<core::Version> rolled_back_to;
-};
-// Discard this site's incomplete uploads; its name is free.
-struct Dropped {
-  core::SiteId site;
-  std::string reason;
-};
-// The site's name and record are given up: the run has reached its limit of sites, and this one has been gone for
-// longest.
-struct Forgotten {
-  core::SiteId site;
-};
-using Action = std::variant<RequestSeed, Enter, CloseRound, Dropped, Forgotten>;
-using Actions = std::vector<Action>;
-
-enum class RunState { kWaiting, kTraining, kPaused, kDone };
-const char* RunStateName(RunState state);  // "waiting", …
-
-enum class RoundPhase { kIdle, kOpen, kGrace };  // no site has contributed; some have; quorum reached
-const char* RoundPhaseName(RoundPhase phase);    // "idle", …
-
-struct JoinRequest {
-  core::SiteId site;
-  core::SessionId session;
-  // Versions of the anchors that the site has; empty for a site that has not entered yet.
-  std::vector<core::Version> held;
-  // The site continues from a checkpoint and repeats steps that its session took before. In synchronous mode the
-  // session simply continues; in quorum mode decisions that depended on time cannot be repeated, so the site enters
-  // anew.
-  bool from_checkpoint = false;
-  int64_t stay = 0;  // to a shard beyond the first: the stay to which shard 0 has welcomed the site
-};
 
 // The part of a site's report that concerns the rules.
 struct SiteBeat {
@@ -129,38 +56,18 @@ struct SiteBeat {
   std::string standing_still;  // why its training stands still: its lease runs on as if it had not reported
 };
 
-struct JoinDecision {
-  bool accepted = false;
-  bool resumed = false;        // the session is still in the run
-  std::string reason;          // of a refusal
-  int64_t retry_after_ms = 0;  // of a refusal that ends by itself; 0 = final
-  // Accepted: for each fragment, the base version of the site's last admitted contribution, merged or not, in any stay;
-  // −1 = none.
-  std::vector<core::Version> last_admitted;
-  bool forgotten = false;  // accepted: it had a place, but its name was given up since: its state is void
+struct TableJoin : JoinDecision {
   Actions actions;
-};
-
-// The report of a shard beyond the first to shard 0, which alone can decide on it.
-struct ShardReport {
-  bool seeded = false;                  // the initial parameters of its fragments are there, of `generation`
-  std::vector<core::Version> versions;  // decided rounds of its own fragments; the others are 0
-  // A site that has to join anew, in that stay: no other site is left to contribute to an open round of this shard.
-  core::SiteId stranded;
-  int64_t stranded_stay = 0;
-  std::optional<uint64_t> generation;  // of the model, unknown to the table
-
-  friend bool operator==(const ShardReport&, const ShardReport&) = default;
 };
 
 class RoundTable {
  public:
   // A new run, or one that continues from a saved state: all leases start anew at `now_ms`. `seeder`: the site from
   // which the initial parameters were requested; the request is repeated when it is back.
-  RoundTable(const RoundRules& rules, core::RoundState state, int64_t now_ms, core::SiteId seeder = "");
+  RoundTable(const RoundSettings& rules, core::RoundState state, int64_t now_ms, core::SiteId seeder = "");
 
   // A site asks to join, or to continue its session after its control stream broke or its process died.
-  JoinDecision Join(const JoinRequest& request, int64_t now_ms);
+  TableJoin Join(const JoinRequest& request, int64_t now_ms);
 
   // A site's report: renews its lease and gives its step rate.
   Actions Heard(const core::SiteId& site, const core::SessionId& session, const SiteBeat& beat, int64_t now_ms);
@@ -265,8 +172,8 @@ class RoundTable {
   int NumActive() const;
   bool AnyJoining() const;
   bool IsCompleting(const core::SiteId& site) const;
-  void Refuse(const core::SiteId& site, JoinDecision& decision) const;  // unless the site may join anew
-  void Accept(const core::SiteId& site, JoinDecision& decision);
+  void Refuse(const core::SiteId& site, TableJoin& decision) const;  // unless the site may join anew
+  void Accept(const core::SiteId& site, TableJoin& decision);
   Actions StartIfEnough();
   Enter EnterNow(const core::SiteId& site);
   static bool VoidAtJoin(const core::SiteRecord& record, const JoinRequest& request);
@@ -283,7 +190,7 @@ class RoundTable {
   bool HeardOfAllShards() const;
   std::string MissingShards() const;
   Actions UpdateSeeded();
-  JoinDecision JoinFollowed(const JoinRequest& request);
+  TableJoin JoinFollowed(const JoinRequest& request);
   Enter FollowEntry(const core::SiteId& site) const;
   void ForgetUnknown(const core::Membership& membership, Actions& actions);
   void AskSeederOfFollowed(Actions& actions) const;
@@ -320,7 +227,7 @@ class RoundTable {
   bool BelowQuorum() const;
   std::string QuorumReason() const;
 
-  RoundRules rules_;
+  RoundSettings rules_;
   core::FragmentSchedule schedule_;
   core::RoundState state_;
   std::map<core::SiteId, Link> links_;  // of the sites that are not gone

@@ -197,8 +197,8 @@ void RoundTable::AskSeederOfFollowed(Actions& actions) const {
   actions.push_back(RequestSeed{seeder_});
 }
 
-JoinDecision RoundTable::JoinFollowed(const JoinRequest& request) {
-  JoinDecision decision;
+TableJoin RoundTable::JoinFollowed(const JoinRequest& request) {
+  TableJoin decision;
   const auto found = state_.sites.find(request.site);
   const bool told = found != state_.sites.end() && found->second.session == request.session &&
                     found->second.stay == request.stay && found->second.state != SiteState::kGone;

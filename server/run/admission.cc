@@ -55,27 +55,27 @@ absl::StatusOr<core::Manifest> Admission::ReadManifest(const v1::Join& join) con
   return manifest;
 }
 
-std::optional<DoubtFound> Admission::FindDoubt(const v1::Join& join, const RoundTable& rounds) const {
+std::optional<DoubtFound> Admission::FindDoubt(const v1::Join& join, const RunRules& rules) const {
   const v1::Context& context = join.context();
   if (!CheckProtocol(context).ok() || !core::IsValidName(context.site())) return std::nullopt;
-  std::vector<core::Version> admitted = rounds.LastAdmitted(context.site());
+  std::vector<core::Version> admitted = rules.LastAdmitted(context.site());
   // It will hear that its name was given up, whatever it claims.
-  if (rounds.MayHaveForgotten(context.site())) admitted.assign(rounds.state().versions.size(), kAnyVersion);
-  return claims_.Check(join, {rounds.state().versions, admitted});
+  if (rules.MayHaveForgotten(context.site())) admitted.assign(rules.state().versions.size(), kAnyVersion);
+  return claims_.Check(join, {rules.state().versions, admitted});
 }
 
-bool Admission::Continues(const v1::Join& join, const RoundTable& rounds) const {
+bool Admission::Continues(const v1::Join& join, const RunRules& rules) const {
   const bool of_it = claims_.IsOfAnother(join.context()) && join.context().lineage() == claims_.own().continues;
-  if (!of_it || !rounds.state().sites.contains(join.context().site())) return false;
+  if (!of_it || !rules.state().sites.contains(join.context().site())) return false;
   // If it has not contributed since, its last contribution is the one before the rebuilt version.
-  const std::vector<core::Version> admitted = rounds.LastAdmitted(join.context().site());
+  const std::vector<core::Version> admitted = rules.LastAdmitted(join.context().site());
   for (int p = 0; p < join.versions_size() && p < std::ssize(admitted); ++p) {
     if (shard_.Owns(p) && join.versions(p) > admitted[p] + 1) return false;
   }
   return true;
 }
 
-JoinDecision Admission::Refuse(const core::SiteId& site, const DoubtFound& found, int64_t now_ms, RoundTable& rounds,
+JoinDecision Admission::Refuse(const core::SiteId& site, const DoubtFound& found, int64_t now_ms, RunRules& rules,
                                Outbox& outbox) {
   const bool is_final = new_run_ && found.doubt == Doubt::kUnknownLineage;
   const bool completes = found.doubt == Doubt::kHistoryLost && may_lose_its_end_;
@@ -84,18 +84,20 @@ JoinDecision Admission::Refuse(const core::SiteId& site, const DoubtFound& found
   if (strangers_.Note(site, found, now_ms)) {
     outbox.Note(std::string(DoubtName(found.doubt)), site, -1, found.text);
     if (found.doubt == Doubt::kHistoryLost) {
-      rounds.Doubt(absl::StrCat("site ", site, ": ", found.text, "; causewayctl resume goes on without that"));
+      rules.Handle(
+          RaiseDoubt{absl::StrCat("site ", site, ": ", found.text, "; causewayctl resume goes on without that")},
+          now_ms);
     }
   }
   return decision;
 }
 
-JoinDecision Admission::Decide(const v1::Join& join, const absl::Status& may_join, bool continues, int64_t now_ms,
-                               RoundTable& rounds) {
+Outcome Admission::Decide(const v1::Join& join, const absl::Status& may_join, bool continues, int64_t now_ms,
+                          RunRules& rules) {
   const core::SiteId& site = join.context().site();
   if (!may_join.ok()) {
-    return {.reason = std::string(may_join.message()),
-            .retry_after_ms = absl::IsUnavailable(may_join) ? kNotToldMs : 0};
+    return {.join = {.reason = std::string(may_join.message()),
+                     .retry_after_ms = absl::IsUnavailable(may_join) ? kNotToldMs : 0}};
   }
   strangers_.Forget(site);
   JoinRequest request{.site = site,
@@ -104,14 +106,14 @@ JoinDecision Admission::Decide(const v1::Join& join, const absl::Status& may_joi
                       .from_checkpoint = join.from_checkpoint(),
                       .stay = join.stay()};
   if ((claims_.IsOfAnother(join.context()) && !continues) || claims_.HoldsLost(join)) request.held.clear();
-  return rounds.Join(request, now_ms);
+  return rules.Handle(request, now_ms);
 }
 
 absl::StatusOr<std::optional<core::FragmentMap>> Admission::CheckModel(const v1::Join& join,
                                                                        const absl::StatusOr<core::Manifest>& manifest,
                                                                        const std::set<core::CodecId>& codecs,
                                                                        const ModelFact& model,
-                                                                       const RoundTable& rounds) const {
+                                                                       const RunRules& rules) const {
   RETURN_IF_ERROR(CheckProtocol(join.context()));
   if (!core::IsValidName(join.context().site())) {
     return absl::InvalidArgumentError(
@@ -128,7 +130,7 @@ absl::StatusOr<std::optional<core::FragmentMap>> Admission::CheckModel(const v1:
   if (model.known() && core::CompareManifests(model.map().manifest(), *manifest).ok()) return std::nullopt;
   const bool follows = !shard_.leads();
   if (follows && !model.known()) return absl::UnavailableError("shard 0 has not told this shard of the model yet");
-  const absl::Status fits = model.CheckManifest(*manifest, follows || rounds.AnySiteIn());
+  const absl::Status fits = model.CheckManifest(*manifest, follows || rules.AnySiteIn());
   if (!fits.ok() && follows && !model.stays()) {
     return absl::UnavailableError(absl::StrCat("shard 0 has not told this shard of that model yet: ", fits.message()));
   }
@@ -137,15 +139,15 @@ absl::StatusOr<std::optional<core::FragmentMap>> Admission::CheckModel(const v1:
   return map;
 }
 
-absl::StatusOr<core::SiteData> Admission::CheckData(const v1::Join& join, const RoundTable& rounds) const {
+absl::StatusOr<core::SiteData> Admission::CheckData(const v1::Join& join, const RunRules& rules) const {
   ASSIGN_OR_RETURN(core::SiteData data, transport::DataFromProto(join));
-  if (shard_.leads()) RETURN_IF_ERROR(data_.CheckJoin(join.context().site(), data, rounds.state()));
+  if (shard_.leads()) RETURN_IF_ERROR(data_.CheckJoin(join.context().site(), data, rules.state()));
   return data;
 }
 
-void Admission::DeclareData(const core::SiteId& site, const core::SiteData& data, const RoundTable& rounds,
+void Admission::DeclareData(const core::SiteId& site, const core::SiteData& data, const RunRules& rules,
                             Outbox& outbox) {
-  if (data_.Declare(site, data, rounds.state())) outbox.Store(data_.known());
+  if (data_.Declare(site, data, rules.state())) outbox.Store(data_.known());
 }
 
 void Admission::ForgetData(const core::SiteId& site, Outbox& outbox) {
@@ -153,15 +155,15 @@ void Admission::ForgetData(const core::SiteId& site, Outbox& outbox) {
 }
 
 v1::Welcome Admission::Welcome(const v1::Join& join, const JoinDecision& decision, bool continues,
-                               const v1::Welcome& model, const RoundTable& rounds) const {
+                               const v1::Welcome& model, const RunRules& rules) const {
   const core::SiteId& site = join.context().site();
   v1::Welcome welcome = model;
   claims_.Introduce(&welcome);
   if (continues) welcome.set_continues(claims_.own().continues);
   welcome.set_resumed(decision.resumed && !continues);  // its contributions to the present versions are gone
-  welcome.set_held(rounds.held());
+  welcome.set_held(rules.held());
   welcome.set_forgotten(decision.forgotten);
-  welcome.set_stay(rounds.state().sites.at(site).stay);
+  welcome.set_stay(rules.state().sites.at(site).stay);
   welcome.mutable_last_admitted()->Assign(decision.last_admitted.begin(), decision.last_admitted.end());
   for (int p = 0; continues && p < welcome.last_admitted_size() && p < join.versions_size(); ++p) {
     // It has taken all updates up to there: a contribution still pending was too late for them, and was lost with the

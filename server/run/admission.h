@@ -18,7 +18,7 @@
 #include "core/run_config.h"
 #include "server/rounds/data_fact.h"
 #include "server/rounds/model_fact.h"
-#include "server/rounds/round_table.h"
+#include "server/rounds/run_rules.h"
 #include "server/rounds/strangers.h"
 #include "server/run/claims.h"
 #include "server/run/model_bounds.h"
@@ -42,32 +42,31 @@ class Admission {
 
   // Something that the joiner has seen and this state lacks; it takes precedence over a difference from another
   // state's model.
-  std::optional<DoubtFound> FindDoubt(const v1::Join& join, const RoundTable& rounds) const;
+  std::optional<DoubtFound> FindDoubt(const v1::Join& join, const RunRules& rules) const;
   // Whether this state contains everything that the site holds of its former lineage.
-  bool Continues(const v1::Join& join, const RoundTable& rounds) const;
+  bool Continues(const v1::Join& join, const RunRules& rules) const;
   // Its map, if the joiner brings another model than the present one. UNAVAILABLE: retry later.
   absl::StatusOr<std::optional<core::FragmentMap>> CheckModel(const v1::Join& join,
                                                               const absl::StatusOr<core::Manifest>& manifest,
                                                               const std::set<core::CodecId>& codecs,
-                                                              const ModelFact& model, const RoundTable& rounds) const;
+                                                              const ModelFact& model, const RunRules& rules) const;
   // Shard 0 decides which sites are in; the others receive the same data.
-  absl::StatusOr<core::SiteData> CheckData(const v1::Join& join, const RoundTable& rounds) const;
+  absl::StatusOr<core::SiteData> CheckData(const v1::Join& join, const RunRules& rules) const;
 
   // It waits with its parameters until an operator has decided.
-  JoinDecision Refuse(const core::SiteId& site, const DoubtFound& found, int64_t now_ms, RoundTable& rounds,
+  JoinDecision Refuse(const core::SiteId& site, const DoubtFound& found, int64_t now_ms, RunRules& rules,
                       Outbox& outbox);
   // The rules' word, if `may_join` is OK.
-  JoinDecision Decide(const v1::Join& join, const absl::Status& may_join, bool continues, int64_t now_ms,
-                      RoundTable& rounds);
+  Outcome Decide(const v1::Join& join, const absl::Status& may_join, bool continues, int64_t now_ms, RunRules& rules);
 
   // `model`: the fields that describe the model. `continues`: as Continues said.
   v1::Welcome Welcome(const v1::Join& join, const JoinDecision& decision, bool continues, const v1::Welcome& model,
-                      const RoundTable& rounds) const;
+                      const RunRules& rules) const;
 
   // ---- The sites' data ----
   void RestoreData(core::DataOfSites known) { data_ = DataFact(config_.data, std::move(known)); }
   // To be called before the joiner counts as in the run: data of a run without sites gives way, as a model does.
-  void DeclareData(const core::SiteId& site, const core::SiteData& data, const RoundTable& rounds, Outbox& outbox);
+  void DeclareData(const core::SiteId& site, const core::SiteData& data, const RunRules& rules, Outbox& outbox);
   void ForgetData(const core::SiteId& site, Outbox& outbox);
   const DataFact& data() const { return data_; }
 

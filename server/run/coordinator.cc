@@ -73,7 +73,7 @@ void Coordinator::Tick() {
     const int64_t now_ms = options_.clock->NowMs();
     RunParts parts = run_.Parts();
     stalls_.Tick(now_ms, parts);
-    run_.Perform(run_.rounds->Tick(now_ms));
+    run_.Apply(server::Tick{}, now_ms);
     run_.Publish();
     if (now_ms < sampled_ms_ + kSampleMs) return;
     sampled_ms_ = now_ms;
@@ -97,7 +97,7 @@ bool Coordinator::lacks_its_end() const {
 bool Coordinator::done() const {
   {
     core::MutexLock lock(mutex_);
-    if (run_.rounds->run_state() != RunState::kDone) return false;
+    if (run_.rules->run_state() != RunState::kDone) return false;
   }
   journal_->Flush();  // the others are notified once it is durable
   return true;
@@ -132,7 +132,7 @@ StatusSnapshot Coordinator::Status() const {
   {
     core::MutexLock lock(mutex_);
     snapshot = SnapshotOf({.options = options_,
-                           .rounds = *run_.rounds,
+                           .rules = *run_.rules,
                            .model = run_.model.fact(),
                            .parameters = run_.model.parameters().get(),
                            .members = run_.members,

@@ -21,7 +21,7 @@ double Seconds(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
 }  // namespace
 
 std::optional<RoundCodecs> Decisions::DecideCodecs(core::FragmentId fragment, RunParts& run) {
-  const std::optional<RoundCodecs> codecs = codecs_.Decide(fragment, run.rounds.ActiveSites());
+  const std::optional<RoundCodecs> codecs = codecs_.Decide(fragment, run.rules.ActiveSites());
   for (const std::string& change : codecs_.TakeChanges()) {
     spdlog::info("codec {}", change);
     run.outbox.Note("codec", change);
@@ -91,7 +91,7 @@ void Decisions::NoteMembers(const CloseRound& action, RunParts& run) {
     member.last_merged = {action.fragment, version, unix_ms};
     member.staleness = action.base - contributor.base;
   }
-  for (const auto& [site, record] : run.rounds.state().sites) {
+  for (const auto& [site, record] : run.rules.state().sites) {
     const bool contributed = std::ranges::count(action.contributors, site, &CloseRound::Contributor::site) > 0;
     Member* const member = run.members.Find(site);
     if (contributed || !core::IsActive(record.state) || member == nullptr) continue;

@@ -8,7 +8,7 @@
 
 #include "core/clock.h"
 #include "core/run_config.h"
-#include "server/rounds/round_table.h"
+#include "server/rounds/run_rules.h"
 #include "server/run/members.h"
 #include "server/run/open_uploads.h"
 #include "server/run/run_codecs.h"

@@ -12,13 +12,13 @@
 
 namespace causeway::server {
 
-void FollowerShard::Note(const RoundTable& rounds, const ModelFact& model, Outbox& outbox) {
-  ShardReport report = rounds.report();
+void FollowerShard::Note(const RunRules& rules, const ModelFact& model, Outbox& outbox) {
+  ShardReport report = rules.report();
   if (model.known()) report.generation = model.generation();
   if (report_.Note(report)) outbox.Then([this, report] { report_.MakeDurable(report); });
 }
 
-absl::StatusOr<FollowerShard::News> FollowerShard::Take(const v1::MembershipUpdate& update, const RoundTable& rounds,
+absl::StatusOr<FollowerShard::News> FollowerShard::Take(const v1::MembershipUpdate& update, const RunRules& rules,
                                                         ModelFact& model, Outbox& outbox) {
   if (update.run_id() != options_.config.run_id) {
     return absl::FailedPreconditionError(
@@ -34,13 +34,13 @@ absl::StatusOr<FollowerShard::News> FollowerShard::Take(const v1::MembershipUpda
     late_ = update;  // complete, so that the last one is enough
     return News::kLater;
   }
-  ASSIGN_OR_RETURN(const bool another, FollowModel(update, rounds, model));
+  ASSIGN_OR_RETURN(const bool another, FollowModel(update, rules, model));
   if (membership != membership_) outbox.StateChanged();
   membership_ = std::move(membership);
   return another ? News::kAnotherModel : News::kMembership;
 }
 
-absl::StatusOr<bool> FollowerShard::FollowModel(const v1::MembershipUpdate& update, const RoundTable& rounds,
+absl::StatusOr<bool> FollowerShard::FollowModel(const v1::MembershipUpdate& update, const RunRules& rules,
                                                 ModelFact& model) const {
   std::optional<core::FragmentMap> map;
   if (update.has_manifest()) {
@@ -51,7 +51,7 @@ absl::StatusOr<bool> FollowerShard::FollowModel(const v1::MembershipUpdate& upda
     }
   }
   const auto generation = update.has_generation() ? std::optional(update.generation()) : std::nullopt;
-  const core::RoundState& state = rounds.state();
+  const core::RoundState& state = rules.state();
   const bool trained = state.started || std::ranges::any_of(state.versions, [](auto version) { return version > 0; });
   return model.Follow(generation, map, trained);
 }

@@ -7,7 +7,7 @@
 #include "causeway/v1/coordinator.pb.h"
 #include "core/membership.h"
 #include "server/rounds/model_fact.h"
-#include "server/rounds/round_table.h"
+#include "server/rounds/run_rules.h"
 #include "server/run/outbox.h"
 #include "server/run/run_options.h"
 #include "server/run/shard_reports.h"
@@ -25,17 +25,16 @@ class FollowerShard {
   };
   // Takes shard 0's word, also that about the model, into `model`. FAILED_PRECONDITION: it is of another run, or does
   // not fit what was trained here.
-  absl::StatusOr<News> Take(const v1::MembershipUpdate& update, const RoundTable& rounds, ModelFact& model,
+  absl::StatusOr<News> Take(const v1::MembershipUpdate& update, const RunRules& rules, ModelFact& model,
                             Outbox& outbox);
   std::optional<v1::MembershipUpdate> TakeLate() { return std::exchange(late_, std::nullopt); }
   const core::Membership& membership() const { return membership_; }
 
   // Reports to shard 0 what is news, once it is durable.
-  void Note(const RoundTable& rounds, const ModelFact& model, Outbox& outbox);
+  void Note(const RunRules& rules, const ModelFact& model, Outbox& outbox);
 
  private:
-  absl::StatusOr<bool> FollowModel(const v1::MembershipUpdate& update, const RoundTable& rounds,
-                                   ModelFact& model) const;
+  absl::StatusOr<bool> FollowModel(const v1::MembershipUpdate& update, const RunRules& rules, ModelFact& model) const;
 
   const CoordinatorOptions& options_;
   OwnReport& report_;

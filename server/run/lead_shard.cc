@@ -34,9 +34,9 @@ v1::MembershipUpdate LeadShard::MakeUpdate(const ModelFact& model) const {
   return update;
 }
 
-void LeadShard::Note(const RoundTable& rounds, const ModelFact& model, Outbox& outbox) {
+void LeadShard::Note(const RunRules& rules, const ModelFact& model, Outbox& outbox) {
   if (options_.shard.alone()) return;
-  core::Membership membership = rounds.membership();
+  core::Membership membership = rules.membership();
   if (membership == told_ && told_generation_ == model.generation()) return;
   told_ = std::move(membership);
   told_generation_ = model.generation();
@@ -45,9 +45,9 @@ void LeadShard::Note(const RoundTable& rounds, const ModelFact& model, Outbox& o
   for (const auto& peer : followers_) outbox.Then([peer, update] { peer->Send(*update); });
 }
 
-void LeadShard::Begin(const std::shared_ptr<ShardPeer>& peer, const RoundTable& rounds, const ModelFact& model,
+void LeadShard::Begin(const std::shared_ptr<ShardPeer>& peer, const RunRules& rules, const ModelFact& model,
                       Outbox& outbox) {
-  Note(rounds, model, outbox);
+  Note(rules, model, outbox);
   followers_.push_back(peer);
   v1::MembershipUpdate first = MakeUpdate(model);
   first.set_run_config(options_.run_config);

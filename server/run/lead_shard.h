@@ -9,7 +9,7 @@
 #include "causeway/v1/coordinator.pb.h"
 #include "core/membership.h"
 #include "server/rounds/model_fact.h"
-#include "server/rounds/round_table.h"
+#include "server/rounds/run_rules.h"
 #include "server/run/outbox.h"
 #include "server/run/run_options.h"
 
@@ -29,10 +29,10 @@ class LeadShard {
  public:
   explicit LeadShard(const CoordinatorOptions& options) : options_(options) {}
 
-  void Begin(const std::shared_ptr<ShardPeer>& peer, const RoundTable& rounds, const ModelFact& model, Outbox& outbox);
+  void Begin(const std::shared_ptr<ShardPeer>& peer, const RunRules& rules, const ModelFact& model, Outbox& outbox);
   void End(const ShardPeer* peer);
   // Tells the followers, if there is news.
-  void Note(const RoundTable& rounds, const ModelFact& model, Outbox& outbox);
+  void Note(const RunRules& rules, const ModelFact& model, Outbox& outbox);
 
  private:
   v1::MembershipUpdate MakeUpdate(const ModelFact& model) const;

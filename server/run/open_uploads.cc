@@ -43,16 +43,16 @@ v1::Verdict AdmittedVerdict() {
 absl::StatusOr<Upload> OpenUploads::Begin(const v1::UploadHeader& header, RunParts& run) {
   const core::SiteId& site = header.context().site();
   const core::FragmentId fragment = header.fragment();
-  RETURN_IF_ERROR(CheckStay(run.rounds.state(), site, header.context().stay()));
+  RETURN_IF_ERROR(CheckStay(run.rules.state(), site, header.context().stay()));
   const absl::Status status =
-      run.rounds.CheckContribution(site, header.context().session(), fragment, AdmittedOf(header));
+      run.rules.CheckContribution(site, header.context().session(), fragment, AdmittedOf(header));
   if (!status.ok()) return Upload{};
   Arriving& arriving = open_[fragment][site];
   if (arriving.contribution == nullptr || arriving.base != header.base_version()) {
     arriving = {std::make_shared<Contribution>(
                     codecs::PlanChunks(model_.fact().map().fragment(fragment), codecs_.UpLeg(fragment))),
                 header.base_version(), clock_.NowMs()};
-    figures_.Begun(fragment, run.rounds.state().versions[fragment] + 1, site);
+    figures_.Begun(fragment, run.rules.state().versions[fragment] + 1, site);
   }
   return Upload{.contribution = arriving.contribution, .meters = run.members[site].meters};
 }
@@ -62,14 +62,14 @@ void OpenUploads::Complete(const v1::UploadHeader& header, const Upload& upload,
   const core::SiteId& site = header.context().site();
   core::Admitted admitted = AdmittedOf(header);
   const absl::Status status =
-      run.rounds.CheckContribution(site, header.context().session(), header.fragment(), admitted);
+      run.rules.CheckContribution(site, header.context().session(), header.fragment(), admitted);
   if (!status.ok()) {
     // A repeat of an admitted contribution is also answered only when that is durable: it may still be on its way to
     // the journal.
     if (absl::IsInvalidArgument(status)) Refuse(header, admitted, std::string(status.message()), run, perform);
     run.outbox.Then([verdict, answer = VerdictOf(status)] { verdict(answer); });
     if (upload.contribution != nullptr && !absl::IsAlreadyExists(status))
-      Forget(header.fragment(), site, upload, run.rounds.state());
+      Forget(header.fragment(), site, upload, run.rules.state());
     return;
   }
   const OpenUploads::Arriving* const arriving = Find(header.fragment(), site);
@@ -79,10 +79,10 @@ void OpenUploads::Complete(const v1::UploadHeader& header, const Upload& upload,
   }
   admitted.norm = upload.contribution->Norm();
   const int64_t parameters = model_.fact().map().fragment(header.fragment()).parameters;
-  if (const auto why = run.rounds.WhyTooLong(site, header.fragment(), admitted, parameters)) {
+  if (const auto why = run.rules.WhyTooLong(site, header.fragment(), admitted, parameters)) {
     Refuse(header, admitted, *why, run, perform);
     run.outbox.Then([verdict, why = *why] { verdict(Refused(why)); });
-    Forget(header.fragment(), site, upload, run.rounds.state());
+    Forget(header.fragment(), site, upload, run.rules.state());
     return;
   }
   ContributionRecord record{.fragment = header.fragment(), .site = site, .admitted = admitted};
@@ -92,9 +92,10 @@ void OpenUploads::Complete(const v1::UploadHeader& header, const Upload& upload,
   run.outbox.Store(std::move(record));
   const int64_t now_ms = clock_.NowMs();
   const int64_t begun_ms = arriving->begun_ms;
-  figures_.Arrived(header.fragment(), run.rounds.state().versions[header.fragment()] + 1, site, begun_ms);
+  figures_.Arrived(header.fragment(), run.rules.state().versions[header.fragment()] + 1, site, begun_ms);
   run.members[site].norm = {.fragment = header.fragment(), .base = admitted.base, .norm = admitted.norm};
-  perform(run.rounds.Admit(site, header.fragment(), admitted, now_ms - begun_ms, now_ms, parameters));
+  const ContributionAdmitted event{site, header.fragment(), admitted, now_ms - begun_ms, parameters};
+  perform(run.rules.Handle(event, now_ms).actions);
   run.outbox.Then([verdict] { verdict(AdmittedVerdict()); });
 }
 
@@ -106,8 +107,8 @@ void OpenUploads::Refuse(const v1::UploadHeader& header, const core::Admitted& a
   run.outbox.StateChanged();
   spdlog::warn("site {}: its contribution to fragment {} is refused: {}", site, header.fragment(), why);
   run.outbox.Note("refuse", site, header.fragment(), why);
-  perform(run.rounds.RefuseValues(site, header.fragment(), admitted, why, clock_.NowMs()));
-  const core::SiteRecord& record = run.rounds.state().sites.at(site);
+  perform(run.rules.Handle(ContributionRefused{site, header.fragment(), admitted, why}, clock_.NowMs()).actions);
+  const core::SiteRecord& record = run.rules.state().sites.at(site);
   if (!record.quarantined) return;
   spdlog::error("site {}: {}", site, record.reason);
   run.outbox.Note("quarantine", site, -1, record.reason);

@@ -14,11 +14,11 @@ using Change = v1::ChangeRunRequest;
 
 void SendDrain(const core::SiteId& site, RunParts& run) { run.members.Send(site, DrainMessage(), run.outbox); }
 
-absl::Status Tell(Change::Change change, RoundTable& rounds) {
+absl::StatusOr<RunEvent> EventOf(Change::Change change) {
   switch (change) {
-    case Change::PAUSE: return rounds.Pause();
-    case Change::RESUME: return rounds.Resume();
-    case Change::STOP: return rounds.Stop();
+    case Change::PAUSE: return PauseRun{};
+    case Change::RESUME: return ResumeRun{};
+    case Change::STOP: return StopRun{};
     default: return absl::InvalidArgumentError(absl::StrCat("expected pause, resume or stop, got ", change));
   }
 }
@@ -40,7 +40,7 @@ absl::Status Operators::CheckLeads(const std::string& what) const {
 absl::Status Operators::Drain(const core::SiteId& site) {
   RETURN_IF_ERROR(CheckLeads("drain"));
   return run_.Ask([&](RunParts& run, Actions&) -> absl::Status {
-    RETURN_IF_ERROR(run.rounds.StartDraining(site, "asked to leave"));
+    RETURN_IF_ERROR(run.rules.Handle(DrainSite{site, "asked to leave"}, options_.clock->NowMs()).status);
     run.outbox.StateChanged();
     run.outbox.Note("drain", site, -1, "asked to leave");
     SendDrain(site, run);
@@ -51,13 +51,14 @@ absl::Status Operators::Drain(const core::SiteId& site) {
 absl::Status Operators::ChangeRun(Change::Change change) {
   return run_.Ask([&](RunParts& run, Actions&) -> absl::Status {
     const std::string name = absl::AsciiStrToLower(Change::Change_Name(change));
-    if (change != Change::RESUME || !run.rounds.doubted()) {  // a doubt is each shard's own
+    if (change != Change::RESUME || !run.rules.doubted()) {  // a doubt is each shard's own
       RETURN_IF_ERROR(CheckLeads(name));
     }
-    RETURN_IF_ERROR(Tell(change, run.rounds));
+    ASSIGN_OR_RETURN(const RunEvent event, EventOf(change));
+    RETURN_IF_ERROR(run.rules.Handle(event, options_.clock->NowMs()).status);
     run.outbox.StateChanged();
     run.outbox.Note(name, "by an operator");
-    for (const auto& [site, record] : run.rounds.state().sites) {
+    for (const auto& [site, record] : run.rules.state().sites) {
       if (record.state == core::SiteState::kDraining) SendDrain(site, run);
     }
     return absl::OkStatus();
@@ -67,7 +68,9 @@ absl::Status Operators::ChangeRun(Change::Change change) {
 absl::Status Operators::Release(const core::SiteId& site) {
   RETURN_IF_ERROR(CheckLeads("release"));
   return run_.Ask([&](RunParts& run, Actions& actions) -> absl::Status {
-    RETURN_IF_ERROR(run.rounds.Release(site, actions, options_.clock->NowMs()));
+    Outcome outcome = run.rules.Handle(ReleaseSite{site}, options_.clock->NowMs());
+    RETURN_IF_ERROR(outcome.status);
+    actions = std::move(outcome.actions);
     run.outbox.StateChanged();
     run.outbox.Note("release", site, -1, "by an operator: it starts from the anchor");
     return absl::OkStatus();
@@ -89,11 +92,13 @@ absl::StatusOr<std::vector<core::Version>> Operators::RollBack(core::Version ver
   }
   std::vector<core::Version> versions;
   RETURN_IF_ERROR(run_.Ask([&](RunParts& run, Actions& actions) -> absl::Status {
-    RETURN_IF_ERROR(run.rounds.RollBack(version, actions, options_.clock->NowMs()));
+    Outcome outcome = run.rules.Handle(RollBackRun{version}, options_.clock->NowMs());
+    RETURN_IF_ERROR(outcome.status);
+    actions = std::move(outcome.actions);
     run.outbox.StateChanged();
     run.outbox.Note("rollback", absl::StrCat("to version ", version, ", by an operator"));
     spdlog::warn("the run is rolled back to version {}", version);
-    versions = run.rounds.state().versions;
+    versions = run.rules.state().versions;
     return absl::OkStatus();
   }));
   return versions;

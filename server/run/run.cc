@@ -13,7 +13,7 @@
 namespace causeway::server {
 namespace {
 
-RoundRules RulesOf(const core::RunConfig& config, core::Shard shard) {
+RoundSettings RulesOf(const core::RunConfig& config, core::Shard shard) {
   return {config.sync, config.membership, shard, config.values,
           [config](const core::SiteId& site) { return config.MaxTokensPerStep(site); }};
 }
@@ -49,7 +49,7 @@ void Run::Restore(const StoredRun& stored, int64_t now_ms) {
     model.Restore(ModelFact(record.generation, std::move(map), seeded, record.seeder));
     BeginModel();
   }
-  rounds = std::make_unique<RoundTable>(RulesOf(config, options_.shard), stored.rounds, now_ms, model.fact().seeder());
+  rules = std::make_unique<RunRules>(RulesOf(config, options_.shard), stored.rounds, now_ms, model.fact().seeder());
   outbox.Note("start", absl::StrCat("epoch ", journal_.epoch()));
   for (const std::string& repaired : journal_.repaired()) {
     spdlog::warn("{}", repaired);
@@ -81,7 +81,7 @@ absl::Status Run::RestoreFragments(const std::vector<StoredFragment>& stored, in
       up = last ? std::optional(last->next_up) : std::nullopt;
     }
     codecs.Restore(id, up);
-    RETURN_IF_ERROR(uploads.Restore(id, fragment.open, rounds->state(), now_ms));
+    RETURN_IF_ERROR(uploads.Restore(id, fragment.open, rules->state(), now_ms));
   }
   model.parameters()->Set(std::move(fragments));
   model.MergeAgain(stored, codecs);
@@ -97,7 +97,7 @@ void Run::BeginModel() {
 
 absl::Status Run::Follow(const v1::MembershipUpdate& update, int64_t now_ms) {
   const bool had_seed = model.fact().stays();
-  ASSIGN_OR_RETURN(const FollowerShard::News news, follower()->Take(update, *rounds, model.fact(), outbox));
+  ASSIGN_OR_RETURN(const FollowerShard::News news, follower()->Take(update, *rules, model.fact(), outbox));
   if (news == FollowerShard::News::kLater) return absl::OkStatus();
   if (news == FollowerShard::News::kAnotherModel) {
     spdlog::info("the model is generation {}, as shard 0 says", model.fact().generation());
@@ -106,10 +106,10 @@ absl::Status Run::Follow(const v1::MembershipUpdate& update, int64_t now_ms) {
     }
     model.Store(outbox);
     BeginModel();
-    rounds->BeginAnotherModel();
+    rules->Handle(ModelReplaced{}, now_ms);
     members.CloseAll(outbox);  // sites that were welcomed to another model come back, and are welcomed to this one
   }
-  Perform(rounds->Follow(follower()->membership(), now_ms));
+  Apply(MembershipChanged{follower()->membership()}, now_ms);
   Publish();
   return absl::OkStatus();
 }
@@ -117,9 +117,11 @@ absl::Status Run::Follow(const v1::MembershipUpdate& update, int64_t now_ms) {
 void Run::Publish() {
   RunParts parts = Parts();
   notices_.Note(parts);
-  std::visit([this](auto& shard) { shard.Note(*rounds, model.fact(), outbox); }, shard_);
-  outbox.Publish(rounds->state(), journal_);
+  std::visit([this](auto& shard) { shard.Note(*rules, model.fact(), outbox); }, shard_);
+  outbox.Publish(rules->state(), journal_);
 }
+
+void Run::Apply(const RunEvent& event, int64_t now_ms) { Perform(rules->Handle(event, now_ms).actions); }
 
 void Run::Perform(const Actions& actions) {
   // Rounds come first: they take the contributions left by sites that are gone.
@@ -136,7 +138,7 @@ void Run::Do(const RequestSeed& action) {
   if (!model.fact().known()) return;
   if (!model.fact().stays()) {  // else another shard lacks its part
     // Parts sent by another seeder so far are void.
-    const bool another = model.fact().ExpectSeedFrom(action.site, rounds->state().sites.at(action.site).session);
+    const bool another = model.fact().ExpectSeedFrom(action.site, rules->state().sites.at(action.site).session);
     if (another || !seeding.expects()) seeding.Expect(model.fact().map().num_fragments());
     if (another) model.Store(outbox);
   }
@@ -166,7 +168,7 @@ void Run::Do(const Dropped& action) {
   spdlog::info("site {}: is out of the run: {}", action.site, action.reason);
   outbox.StateChanged();
   outbox.Note("drop", action.site, -1, action.reason);
-  uploads.Forget(action.site, rounds->state());
+  uploads.Forget(action.site, rules->state());
   members.Drop(action.site, outbox);
 }
 

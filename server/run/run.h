@@ -1,6 +1,6 @@
 // The nouns of a run under the lock of the exchange, and how a decision of the rules reaches them.
 //
-//   event ─► rounds ─ Actions ─► Perform ─► uploads, members, model, … ─► outbox ─ Publish ─► journal
+//   event ─► rules ─ Actions ─► Perform ─► uploads, members, model, … ─► outbox ─ Publish ─► journal
 //
 // One owner at a time, but for `model.parameters()`.
 #pragma once
@@ -9,7 +9,7 @@
 #include <variant>
 
 #include "absl/status/status.h"
-#include "server/rounds/round_table.h"
+#include "server/rounds/run_rules.h"
 #include "server/run/admission.h"
 #include "server/run/decisions.h"
 #include "server/run/evaluations.h"
@@ -44,16 +44,17 @@ class Run {
   // A shard beyond the first takes shard 0's word, and publishes. An error is final.
   absl::Status Follow(const v1::MembershipUpdate& update, int64_t now_ms);
 
-  void Perform(const Actions& actions);  // collects their effects in the outbox
-  void Publish();                        // to the journal, with what sites and shards have to hear
-  RunParts Parts() { return {*rounds, members, outbox}; }
+  void Apply(const RunEvent& event, int64_t now_ms);  // to the rules, and performs what they decide
+  void Perform(const Actions& actions);               // collects their effects in the outbox
+  void Publish();                                     // to the journal, with what sites and shards have to hear
+  RunParts Parts() { return {*rules, members, outbox}; }
 
   // One of the two is there: this is shard 0, or another.
   LeadShard* lead() { return std::get_if<LeadShard>(&shard_); }
   FollowerShard* follower() { return std::get_if<FollowerShard>(&shard_); }
 
   Admission admission;
-  std::unique_ptr<RoundTable> rounds;
+  std::unique_ptr<RunRules> rules;
   Members members;
   Seeding seeding;
   RunCodecs codecs;

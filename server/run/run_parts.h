@@ -1,14 +1,14 @@
 // The parts of a run that an event may change, under the lock of the exchange.
 #pragma once
 
-#include "server/rounds/round_table.h"
+#include "server/rounds/run_rules.h"
 #include "server/run/members.h"
 #include "server/run/outbox.h"
 
 namespace causeway::server {
 
 struct RunParts {
-  RoundTable& rounds;
+  RunRules& rules;
   Members& members;
   Outbox& outbox;
 };

@@ -30,7 +30,7 @@ void SetContributing(const RunView& run, const SiteRecord& record, SiteStatus& s
   std::optional<core::Version> first;  // of the round that will take it
   for (FragmentId p = 0; p < static_cast<FragmentId>(record.first_versions.size()); ++p) {
     if (!run.options.shard.Owns(p)) continue;
-    status.contributing |= record.first_versions[p] <= run.rounds.state().versions[p];
+    status.contributing |= record.first_versions[p] <= run.rules.state().versions[p];
     first = std::min(first.value_or(record.first_versions[p]), record.first_versions[p]);
   }
   if (record.quarantined) {
@@ -64,8 +64,8 @@ std::string WhyJoining(const RunView& run, const SiteId& site) {
     return absl::StrCat("its initial parameters, of which ", run.seeding.NumArrived(), " of ", own,
                         " fragments are here");
   }
-  if (!run.rounds.IsReady(site)) return "its anchors";
-  return absl::StrCat("its place: ", run.rounds.Reason());
+  if (!run.rules.IsReady(site)) return "its anchors";
+  return absl::StrCat("its place: ", run.rules.Reason());
 }
 
 SiteStatus StatusOf(const RunView& run, const SiteId& site, const SiteRecord& record) {
@@ -108,13 +108,13 @@ SiteStatus StatusOf(const RunView& run, const SiteId& site, const SiteRecord& re
 }  // namespace
 
 StatusSnapshot SnapshotOf(const RunView& run) {
-  const core::RoundState& state = run.rounds.state();
+  const core::RoundState& state = run.rules.state();
   StatusSnapshot snapshot{.run_id = run.options.config.run_id,
                           .protocol = transport::kProtocol,
                           .epoch = run.epoch,
                           .shard = run.options.shard,
-                          .state = RunStateName(run.rounds.run_state()),
-                          .reason = run.rounds.Reason(),
+                          .state = RunStateName(run.rules.run_state()),
+                          .reason = run.rules.Reason(),
                           .uptime_s = Seconds(run.options.clock->NowMs() - run.started_ms),
                           .parameters = run.model.known() ? core::NumParameters(run.model.map().manifest()) : 0,
                           .codec = run.options.config.codec,
@@ -142,7 +142,7 @@ StatusSnapshot SnapshotOf(const RunView& run) {
   for (const auto& [site, found] : run.admission.strangers().Present(run.options.clock->NowMs())) {
     snapshot.strangers.push_back({site, std::string(DoubtName(found.doubt)), found.text});
   }
-  for (const Outlier& outlier : run.rounds.outliers()) {
+  for (const Outlier& outlier : run.rules.outliers()) {
     snapshot.outliers.push_back({outlier.site, outlier.fragment, outlier.base + 1, outlier.text});
   }
   if (!run.model.known() || !run.parameters->is_set()) return snapshot;  // before the seed nothing has a version
@@ -153,8 +153,8 @@ StatusSnapshot SnapshotOf(const RunView& run) {
     status.parameters = fragment.parameters;
     status.committed = run.parameters->Committed(fragment.id);
     for (const auto& [site, admitted] : state.contributions[fragment.id]) status.contributors.push_back(site);
-    status.reason = run.rounds.RoundReason(fragment.id);
-    status.state = run.parameters->Merging(fragment.id) ? "merging" : RoundPhaseName(run.rounds.Phase(fragment.id));
+    status.reason = run.rules.RoundReason(fragment.id);
+    status.state = run.parameters->Merging(fragment.id) ? "merging" : RoundPhaseName(run.rules.Phase(fragment.id));
   }
   run.shown_shards.AddTo(run.model.map(), run.options.shard, run.options.clock->NowMs(), &snapshot);
   return snapshot;

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "server/rounds/model_fact.h"
-#include "server/rounds/round_table.h"
+#include "server/rounds/run_rules.h"
 #include "server/run/admission.h"
 #include "server/run/members.h"
 #include "server/run/parameters.h"
@@ -19,7 +19,7 @@ namespace causeway::server {
 
 struct RunView {
   const CoordinatorOptions& options;
-  const RoundTable& rounds;
+  const RunRules& rules;
   const ModelFact& model;
   const Parameters* parameters;  // null before there is a model
   const Members& members;

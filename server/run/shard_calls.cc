@@ -11,7 +11,7 @@ absl::Status ShardCalls::BeginFollow(const v1::Context& context, const std::shar
   RETURN_IF_ERROR(CheckFollower(context, options_));
   exchange_.With([&](Run& run) {
     spdlog::info("shard {} follows", context.shard());
-    run.lead()->Begin(peer, *run.rounds, run.model.fact(), run.outbox);
+    run.lead()->Begin(peer, *run.rules, run.model.fact(), run.outbox);
     run.Publish();
   });
   return absl::OkStatus();
@@ -22,10 +22,11 @@ void ShardCalls::HeardOfShard(int shard, const v1::ShardReport& report) {
   exchange_.With([&](Run& run) {
     // A report of an earlier generation may still be in flight.
     const bool of_this_model = !report.has_generation() || report.generation() >= run.model.fact().generation();
-    run.Perform(run.rounds->HeardOfShard(shard, {.seeded = report.seeded() && of_this_model,
-                                                 .versions = {report.versions().begin(), report.versions().end()},
-                                                 .stranded = report.stranded(),
-                                                 .stranded_stay = report.stranded_stay()}));
+    const ShardReport heard{.seeded = report.seeded() && of_this_model,
+                            .versions = {report.versions().begin(), report.versions().end()},
+                            .stranded = report.stranded(),
+                            .stranded_stay = report.stranded_stay()};
+    run.Apply(ShardReported{shard, heard}, options_.clock->NowMs());
     run.Publish();
   });
 }

@@ -1,7 +1,7 @@
 // Reports from the shards of a run to shard 0 (ShardReport): to its rules once they are durable, to its status page at
 // once.
 //
-//   shard i > 0   rules ─ Note, MakeDurable ─┐                     ┌─► RoundTable        shard 0
+//   shard i > 0   rules ─ Note, MakeDurable ─┐                     ┌─► RunRules        shard 0
 //                 status ─ Show ─────────────┴─ Message ─ Follow ──┴─► ShownShards ─ AddTo ─► status of all shards
 //
 // Both are thread-safe.
@@ -15,7 +15,7 @@
 #include "core/fragment_map.h"
 #include "core/mutex.h"
 #include "core/shard.h"
-#include "server/rounds/round_table.h"
+#include "server/rounds/run_rules.h"
 #include "server/status/status_snapshot.h"
 
 namespace causeway::server {

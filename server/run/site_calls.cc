@@ -18,8 +18,10 @@ namespace {
 // A site's text, clipped to be kept.
 std::string OfSite(const std::string& text) { return core::Clipped(text, core::kMaxSiteTextBytes); }
 
-SiteBeat BeatOf(const v1::Progress& message) {
-  return {.step = message.step(),
+SiteReport ReportOf(const core::SiteId& site, const core::SessionId& session, const v1::Progress& message) {
+  return {.site = site,
+          .session = session,
+          .step = message.step(),
           .completing = message.completing(),
           .unheard_ms = message.unheard_ms(),
           .standing_still = message.ranks().standing_still()};
@@ -44,20 +46,21 @@ void SiteCalls::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& join
 void SiteCalls::Join(Run& run, const std::shared_ptr<SitePeer>& peer, const v1::Join& join,
                      const absl::StatusOr<core::Manifest>& manifest) {
   const core::SiteId& site = join.context().site();
-  const std::optional<DoubtFound> doubt = run.admission.FindDoubt(join, *run.rounds);
-  const auto map = run.admission.CheckModel(join, manifest, run.codecs.all(), run.model.fact(), *run.rounds);
-  const absl::StatusOr<core::SiteData> data = map.ok() ? run.admission.CheckData(join, *run.rounds) : map.status();
-  const bool continues = !doubt && run.admission.Continues(join, *run.rounds);
+  const std::optional<DoubtFound> doubt = run.admission.FindDoubt(join, *run.rules);
+  const auto map = run.admission.CheckModel(join, manifest, run.codecs.all(), run.model.fact(), *run.rules);
+  const absl::StatusOr<core::SiteData> data = map.ok() ? run.admission.CheckData(join, *run.rules) : map.status();
+  const bool continues = !doubt && run.admission.Continues(join, *run.rules);
   const int64_t now_ms = options_.clock->NowMs();
-  const JoinDecision decision = doubt ? run.admission.Refuse(site, *doubt, now_ms, *run.rounds, run.outbox)
-                                      : run.admission.Decide(join, data.status(), continues, now_ms, *run.rounds);
+  const Outcome outcome = doubt ? Outcome{.join = run.admission.Refuse(site, *doubt, now_ms, *run.rules, run.outbox)}
+                                : run.admission.Decide(join, data.status(), continues, now_ms, *run.rules);
   // Actions on an earlier stay's remains go first, with its stream; messages to the site wait for the new stream.
   const auto is_told = [](const Action& action) {
     return std::holds_alternative<RequestSeed>(action) || std::holds_alternative<Enter>(action);
   };
   Actions before, told;
-  for (const Action& action : decision.actions) (is_told(action) ? told : before).push_back(action);
+  for (const Action& action : outcome.actions) (is_told(action) ? told : before).push_back(action);
   run.Perform(before);
+  const JoinDecision& decision = outcome.join;
   v1::CoordinatorMessage answer;
   if (!decision.accepted) {
     spdlog::warn("site {}: {}: {}", site, decision.retry_after_ms > 0 ? "has to wait" : "refused", decision.reason);
@@ -73,20 +76,20 @@ void SiteCalls::Join(Run& run, const std::shared_ptr<SitePeer>& peer, const v1::
   if (*map && run.model.Declare(**map, site, run.outbox)) {
     run.model.Store(run.outbox);
     run.BeginModel();
-    run.rounds->BeginAnotherModel();
+    run.Apply(ModelReplaced{}, now_ms);
   }
-  run.admission.DeclareData(site, *data, *run.rounds, run.outbox);
+  run.admission.DeclareData(site, *data, *run.rules, run.outbox);
   run.members.Join(site, join.context().session(), peer, decision.resumed, now_ms);
   spdlog::info("site {}: {}", site, decision.resumed ? "is back" : "joins");
-  if (join.from_checkpoint()) run.uploads.Forget(site, run.rounds->state());  // another process made those chunks
+  if (join.from_checkpoint()) run.uploads.Forget(site, run.rules->state());  // another process made those chunks
   run.outbox.StateChanged();
   if (!decision.resumed) run.outbox.Note("join", site, -1, absl::StrCat("version ", OfSite(join.software_version())));
-  *answer.mutable_welcome() = run.admission.Welcome(join, decision, continues, run.model.welcome(), *run.rounds);
+  *answer.mutable_welcome() = run.admission.Welcome(join, decision, continues, run.model.welcome(), *run.rules);
   run.members.Send(site, answer, run.outbox);
-  const bool drains = run.rounds->state().sites.at(site).state == core::SiteState::kDraining;
+  const bool drains = run.rules->state().sites.at(site).state == core::SiteState::kDraining;
   if (drains) run.members.Send(site, DrainMessage(), run.outbox);  // it may not know
   run.Perform(told);
-  const std::string reason = run.rounds->Reason();
+  const std::string reason = run.rules->Reason();
   if (!reason.empty())
     run.members.Send(site, transport::NoticeOf(reason), run.outbox);  // a newcomer wants to know why it waits
   run.Publish();
@@ -100,7 +103,7 @@ bool SiteCalls::AwaitsJournal(std::function<void()> read_on) {
 
 void SiteCalls::Ready(const SitePeer* peer) {
   WithSiteOf(peer, exchange_, [&](Run& run, const core::SiteId& site) {
-    run.Perform(run.rounds->Ready(site, run.members[site].session));
+    run.Apply(SiteReady{site, run.members[site].session}, options_.clock->NowMs());
     run.Publish();
   });
 }
@@ -108,7 +111,7 @@ void SiteCalls::Ready(const SitePeer* peer) {
 void SiteCalls::Progress(const SitePeer* peer, const v1::Progress& message) {
   WithSiteOf(peer, exchange_, [&](Run& run, const core::SiteId& site) {
     Member& member = run.members[site];
-    run.Perform(run.rounds->Heard(site, member.session, BeatOf(message), options_.clock->NowMs()));
+    run.Apply(ReportOf(site, member.session, message), options_.clock->NowMs());
     core::Progress progress = transport::FromProto(message);
     run.codecs.Heard(site, progress);
     if (std::isnan(progress.loss)) progress.loss = member.progress->loss;  // nothing new
@@ -124,8 +127,8 @@ void SiteCalls::Leave(const SitePeer* peer, const v1::Leave& leave) {
       run.members.Close(site, run.outbox);
       return run.Publish();
     }
-    run.Perform(run.rounds->Leave(site, run.members[site].session, leave.finished(), OfSite(leave.reason()),
-                                  options_.clock->NowMs()));
+    run.Apply(SiteLeaves{site, run.members[site].session, leave.finished(), OfSite(leave.reason())},
+              options_.clock->NowMs());
     run.Publish();
   });
 }
@@ -134,7 +137,7 @@ void SiteCalls::Disconnected(const SitePeer* peer) {
   WithSiteOf(peer, exchange_, [&](Run& run, const core::SiteId& site) {
     const int64_t now_ms = options_.clock->NowMs();
     run.members.Silent(site, now_ms);
-    run.rounds->Disconnected(site, run.members[site].session, now_ms);
+    run.Apply(SiteDisconnected{site, run.members[site].session}, now_ms);
     spdlog::warn("site {}: its control stream broke; its name is kept for {} ms", site,
                  options_.config.membership.lease_ms);
   });

@@ -88,7 +88,7 @@ void Transfers::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& ve
   const absl::Status followed = exchange_.With([&](Run& run) {
     parameters = run.model.parameters();
     run.model.fact().Seeded();
-    run.Perform(run.rounds->Seeded());
+    run.Apply(SeedComplete{}, options_.clock->NowMs());
     run.outbox.StateChanged();
     const int64_t values = core::NumParameters(map.manifest());
     run.outbox.Note("seed", run.model.fact().seeder(), -1, absl::StrCat(values, " initial parameters"));

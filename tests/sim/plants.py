@@ -12,7 +12,7 @@ PLANTS = {
          "  run.outbox.Then(\n      [this, job = std::make_shared<MergeJob>(std::move(job))] { model_.parameters()->Merge(std::move(*job)); });",
          "  model_.parameters()->Merge(std::move(job));")],
     "lease_ends_while_the_coordinator_stands_still": [
-        ("server/run/stall_watch.cc", "  run.rounds.StoodStill(from_ms, now_ms);\n", "")],
+        ("server/run/stall_watch.cc", "  run.rules.Handle(StoodStill{from_ms}, now_ms);\n", "")],
     "waiting_reader_is_forgotten": [  # destroyed without an answer, while its stream stays open: joining hung for ever
         ("server/run/waiters.cc", "Waiter::~Waiter() {\n  if (waits_) Tell(", "Waiter::~Waiter() {\n  if (false) Tell("),
         ("server/run/waiters.cc", "  waiter.Await();\n", "  waiter.Await();\n  waiting.clear();\n")],
@@ -24,7 +24,7 @@ PLANTS = {
         ("server/run/site_calls.cc", "  if (*map && run.model.Declare(**map, site, run.outbox)) {\n",
          "  const auto other_is_in = [&](const auto& each) {\n"
          "    return each.first != site && each.second.state != core::SiteState::kGone;\n  };\n"
-         "  if (*map && run.lead() != nullptr && !run.model.fact().stays() &&\n      std::ranges::none_of(run.rounds->state().sites, other_is_in)) {\n"
+         "  if (*map && run.lead() != nullptr && !run.model.fact().stays() &&\n      std::ranges::none_of(run.rules->state().sites, other_is_in)) {\n"
          "    run.model.Restore(ModelFact());\n  }\n"
          "  if (*map && run.model.Declare(**map, site, run.outbox)) {\n")],
     "no_waiting_reader_is_woken": [
@@ -43,7 +43,7 @@ PLANTS = {
          "  residual_ = std::move(next_residual_);\n  for (float& value : residual_.values()) value += value;\n")],
     "upload_of_an_earlier_stay_is_taken": [  # its chunks mix with those of the same base, of another residual
         ("server/run/open_uploads.cc",
-         "  RETURN_IF_ERROR(CheckStay(run.rounds.state(), site, header.context().stay()));\n", "  (void)CheckStay;\n")],
+         "  RETURN_IF_ERROR(CheckStay(run.rules.state(), site, header.context().stay()));\n", "  (void)CheckStay;\n")],
     "repeat_of_what_is_merged_is_refused": [
         ("server/rounds/round_table_rounds.cc", "base >= 0 && record->second.last_merged[fragment] == base)",
          "base >= 0 && record->second.last_merged[fragment] < base)")],

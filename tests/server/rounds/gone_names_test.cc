@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/limits.h"
-#include "tests/server/rounds/table_for_test.h"
+#include "tests/server/rounds/rules_for_test.h"
 
 namespace causeway::server {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-void ComeAndGo(RoundTable& table, int names) {
+void ComeAndGo(RulesForTest& table, int names) {
   for (int i = 0; i < names; ++i) {
     const std::string name = absl::StrCat("x", i);
     ASSERT_TRUE(table.Join({.site = name, .session = "s", .held = {}}, i).accepted);
@@ -23,18 +23,18 @@ void ComeAndGo(RoundTable& table, int names) {
 }
 
 TEST(GoneNames, NameThatIsGoneForLongestIsGivenUpForANewOneWhenThereAreAsManyAsMayBe) {
-  RoundTable table(Rules(), {}, 0);
+  RulesForTest table(Rules(), {}, 0);
   ComeAndGo(table, core::kMaxSites);
   EXPECT_THAT(table.state().sites, SizeIs(core::kMaxSites));
   EXPECT_FALSE(table.MayHaveForgotten("x7"));
   EXPECT_TRUE(table.MayHaveForgotten("new"));
-  const JoinDecision fresh = table.Join({.site = "new", .session = "s", .held = {}}, 5'000);
+  const auto fresh = table.Join({.site = "new", .session = "s", .held = {}}, 5'000);
   EXPECT_TRUE(fresh.accepted);
   EXPECT_FALSE(fresh.forgotten);
   ASSERT_THAT(ActionsOf<Forgotten>(fresh.actions), SizeIs(1));
   EXPECT_EQ(ActionsOf<Forgotten>(fresh.actions)[0].site, "x0");
   EXPECT_THAT(table.state().sites, SizeIs(core::kMaxSites));
-  const JoinDecision back = table.Join({.site = "x0", .session = "s", .held = {3, 3}}, 5'000);
+  const auto back = table.Join({.site = "x0", .session = "s", .held = {3, 3}}, 5'000);
   EXPECT_TRUE(back.accepted);
   EXPECT_FALSE(back.resumed);
   EXPECT_TRUE(back.forgotten) << "it has a part in what it does not know to be merged or not";
@@ -42,17 +42,17 @@ TEST(GoneNames, NameThatIsGoneForLongestIsGivenUpForANewOneWhenThereAreAsManyAsM
 }
 
 TEST(GoneNames, SiteThatIsMissedKeepsItsNameLongerThanOneThatLeft) {
-  RoundTable table(Rules(), {}, 0);
+  RulesForTest table(Rules(), {}, 0);
   Arrive(table, "missed");
   table.Tick(2'000);
   ComeAndGo(table, core::kMaxSites - 1);
-  const JoinDecision fresh = table.Join({.site = "new", .session = "s", .held = {}}, 9'000);
+  const auto fresh = table.Join({.site = "new", .session = "s", .held = {}}, 9'000);
   EXPECT_EQ(ActionsOf<Forgotten>(fresh.actions).at(0).site, "x0");
   EXPECT_TRUE(table.state().sites.contains("missed"));
 }
 
 TEST(GoneNames, SiteWhoseContributionWaitsKeepsItsName) {
-  RoundTable table(Rules(8, 1, 0, 2), {}, 0);
+  RulesForTest table(Rules(8, 1, 0, 2), {}, 0);
   Arrive(table, "a");
   Arrive(table, "b");
   Contribute(table, "a", 0, 0);
@@ -63,7 +63,7 @@ TEST(GoneNames, SiteWhoseContributionWaitsKeepsItsName) {
 }
 
 TEST(GoneNames, RunWhoseSitesAreAllInTakesNoFurtherOne) {
-  RoundTable table(Rules(), {}, 0);
+  RulesForTest table(Rules(), {}, 0);
   for (int i = 0; i < core::kMaxSites; ++i) {
     ASSERT_TRUE(table.Join({.site = absl::StrCat("x", i), .session = "s", .held = {}}, 0).accepted);
   }

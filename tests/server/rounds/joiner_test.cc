@@ -2,7 +2,7 @@
 #include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
-#include "tests/server/rounds/table_for_test.h"
+#include "tests/server/rounds/rules_for_test.h"
 
 namespace causeway::server {
 namespace {
@@ -14,7 +14,7 @@ using ::testing::SizeIs;
 constexpr int64_t kSyncEvery = 8;
 
 // Site a alone runs until the end of inner step `t`, and contributes to every round when it is due.
-void RunAlone(RoundTable& table, const core::FragmentSchedule& schedule, core::Step t) {
+void RunAlone(RulesForTest& table, const core::FragmentSchedule& schedule, core::Step t) {
   for (core::Step step = 1; step <= t; ++step) {
     for (core::FragmentId p = 0; p < schedule.num_fragments(); ++p) {
       if (const core::Version base = schedule.SendsAt(p, step); base >= 0) Contribute(table, "a", p, base);
@@ -26,12 +26,12 @@ TEST(Joiner, EntersAtTheLastDecidedSendAndContributesFromItsNextOne) {
   for (int fragments = 1; fragments <= 4; ++fragments) {
     for (int64_t delay = 0; delay < kSyncEvery; ++delay) {
       for (core::Step t = 0; t < 4 * kSyncEvery; ++t) {
-        RoundRules rules = Rules(kSyncEvery, fragments, delay);
+        RoundSettings rules = Rules(kSyncEvery, fragments, delay);
         if (t % 2 == 1) rules.sync.first_send = core::FirstSend::kOffset;
         for (int p = 0; p < fragments && t % 3 == 1; ++p)
           rules.sync.fragment_offsets.push_back((5 * p + t) % kSyncEvery);
         const core::FragmentSchedule schedule = rules.sync.Schedule();
-        RoundTable table(rules, {}, 0);
+        RulesForTest table(rules, {}, 0);
         Arrive(table, "a");
         RunAlone(table, schedule, t);
         const auto entered = ActionsOf<Enter>(Arrive(table, "b"));
@@ -54,8 +54,8 @@ TEST(Joiner, EntersAtTheLastDecidedSendAndContributesFromItsNextOne) {
 
 TEST(Joiner, IsNotWaitedForByRoundsThatWereDueBefore) {
   // H / P < τ: fragment 0 is sent at 6, 10 …; fragment 1 at 4, 8 …; the round of fragment 1 is still open at step 6.
-  const RoundRules rules = Rules(4, 2, 3, /*min_sites=*/2);
-  RoundTable table(rules, {}, 0);
+  const RoundSettings rules = Rules(4, 2, 3, /*min_sites=*/2);
+  RulesForTest table(rules, {}, 0);
   Arrive(table, "a");
   Arrive(table, "b");
   Contribute(table, "a", 1, 0);
@@ -74,7 +74,7 @@ TEST(Joiner, IsNotWaitedForByRoundsThatWereDueBefore) {
 }
 
 TEST(Joiner, WhoseEarlierStayContributedToTheOpenRoundContributesToTheNext) {
-  RoundTable table(Rules(8, 1, 0, 2), {}, 0);
+  RulesForTest table(Rules(8, 1, 0, 2), {}, 0);
   Arrive(table, "a");
   Arrive(table, "b");
   Contribute(table, "a", 0, 0);
@@ -88,15 +88,15 @@ TEST(Joiner, WhoseEarlierStayContributedToTheOpenRoundContributesToTheNext) {
 }
 
 // Fragment 0's round was decided, fragment 1's, which was due before, was not: {1, 0}.
-RoundTable DecidedOutOfOrder() {
-  RoundTable table(Rules(4, 2, 3), {}, 0);
+RulesForTest DecidedOutOfOrder() {
+  RulesForTest table(Rules(4, 2, 3), {}, 0);
   Arrive(table, "a");
   Contribute(table, "a", 0, 0);
   return table;
 }
 
 TEST(Joiner, WithNobodyElseGoesBackToTheRoundThatIsBehind) {
-  RoundTable table = DecidedOutOfOrder();
+  RulesForTest table = DecidedOutOfOrder();
   LeaveRun(table, "a");
   const auto entered = ActionsOf<Enter>(Arrive(table, "b"));
   ASSERT_THAT(entered, SizeIs(1));
@@ -106,7 +106,7 @@ TEST(Joiner, WithNobodyElseGoesBackToTheRoundThatIsBehind) {
 }
 
 TEST(Joiner, LeftWithARoundThatNobodyCanFillJoinsAnew) {
-  RoundTable table = DecidedOutOfOrder();
+  RulesForTest table = DecidedOutOfOrder();
   ASSERT_THAT(ActionsOf<Enter>(Arrive(table, "b"))[0].entry.first_versions, ElementsAre(1, 1));
   const auto dropped = ActionsOf<Dropped>(LeaveRun(table, "a"));
   ASSERT_THAT(dropped, SizeIs(2));

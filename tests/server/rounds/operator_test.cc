@@ -2,7 +2,7 @@
 #include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
-#include "tests/server/rounds/table_for_test.h"
+#include "tests/server/rounds/rules_for_test.h"
 
 namespace causeway::server {
 namespace {
@@ -13,10 +13,10 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 // Both modes with sites a and b, which are a quorum.
-std::vector<RoundTable> BothModes() {
-  std::vector<RoundTable> tables;
+std::vector<RulesForTest> BothModes() {
+  std::vector<RulesForTest> tables;
   for (core::SyncMode mode : {core::SyncMode::kSynchronous, core::SyncMode::kQuorum}) {
-    RoundRules rules = QuorumRules(2);
+    RoundSettings rules = QuorumRules(2);
     rules.sync.mode = mode;
     rules.membership.lease_ms = kLeaseMs;
     tables.emplace_back(rules, core::RoundState(), 0);
@@ -27,7 +27,7 @@ std::vector<RoundTable> BothModes() {
 }
 
 TEST(Pause, AdmitsButClosesNoRoundUntilItResumes) {
-  for (RoundTable& table : BothModes()) {
+  for (RulesForTest& table : BothModes()) {
     ASSERT_TRUE(table.Pause().ok());
     EXPECT_TRUE(table.held());
     EXPECT_EQ(table.run_state(), RunState::kPaused);
@@ -45,7 +45,7 @@ TEST(Pause, AdmitsButClosesNoRoundUntilItResumes) {
 }
 
 TEST(Pause, SaysWhenThereIsNothingToDo) {
-  for (RoundTable& table : BothModes()) {
+  for (RulesForTest& table : BothModes()) {
     EXPECT_EQ(table.Resume().message(), "the run is neither paused nor stopped by an operator");
     EXPECT_TRUE(table.Pause().ok());
     EXPECT_EQ(table.Pause().message(), "the run is paused already");
@@ -61,16 +61,16 @@ TEST(Pause, SaysWhenThereIsNothingToDo) {
 }
 
 TEST(Pause, OutlivesARestart) {
-  for (RoundTable& before : BothModes()) {
+  for (RulesForTest& before : BothModes()) {
     ASSERT_TRUE(before.Pause().ok());
-    RoundTable table(QuorumRules(2), before.state(), 0);
+    RulesForTest table(QuorumRules(2), before.state(), 0);
     EXPECT_TRUE(table.held());
     EXPECT_EQ(table.Reason(), "paused by an operator");
   }
 }
 
 TEST(Stop, DrainsAllSitesAndIsDoneWhenTheyHaveLeft) {
-  for (RoundTable& table : BothModes()) {
+  for (RulesForTest& table : BothModes()) {
     Contribute(table, "a", 0, 0);
     ASSERT_TRUE(table.Stop().ok());
     EXPECT_FALSE(table.held());
@@ -88,7 +88,7 @@ TEST(Stop, DrainsAllSitesAndIsDoneWhenTheyHaveLeft) {
 }
 
 TEST(Stop, EndsAPauseSoThatTheLastRoundsClose) {
-  for (RoundTable& table : BothModes()) {
+  for (RulesForTest& table : BothModes()) {
     ASSERT_TRUE(table.Pause().ok());
     ASSERT_TRUE(table.Stop().ok());
     Contribute(table, "a", 0, 0);
@@ -97,11 +97,11 @@ TEST(Stop, EndsAPauseSoThatTheLastRoundsClose) {
 }
 
 TEST(Stop, RefusesJoinersUntilTheRunIsResumed) {
-  for (RoundTable& table : BothModes()) {
+  for (RulesForTest& table : BothModes()) {
     table.Join({.site = "early", .session = "early-1", .held = {}}, 0);
     ASSERT_TRUE(table.Stop().ok());
     EXPECT_THAT(table.Ready("early", "early-1"), IsEmpty());
-    const JoinDecision late = table.Join({.site = "late", .session = "late-1", .held = {}}, 0);
+    const auto late = table.Join({.site = "late", .session = "late-1", .held = {}}, 0);
     EXPECT_FALSE(late.accepted);
     EXPECT_EQ(late.reason, "the run is stopped by an operator; sites can join once it is resumed");
     const auto dropped = ActionsOf<Dropped>(table.Tick(1));

@@ -2,7 +2,7 @@
 #include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
-#include "tests/server/rounds/table_for_test.h"
+#include "tests/server/rounds/rules_for_test.h"
 
 namespace causeway::server {
 namespace {
@@ -14,23 +14,23 @@ using ::testing::SizeIs;
 
 std::vector<CloseRound> Closed(const Actions& actions) { return ActionsOf<CloseRound>(actions); }
 
-RoundTable ThreeSites(const RoundRules& rules) { return TableOf({"a", "b", "c"}, rules); }
+RulesForTest ThreeSites(const RoundSettings& rules) { return TableOf({"a", "b", "c"}, rules); }
 
-RoundRules GraceRules(int64_t grace_ms) {
-  RoundRules rules = QuorumRules(2);
+RoundSettings GraceRules(int64_t grace_ms) {
+  RoundSettings rules = QuorumRules(2);
   rules.membership.grace_ms = grace_ms;
   return rules;
 }
 
 // Synchronous, and no round of fewer than two sites.
-RoundRules SynchronousRules() {
-  RoundRules rules = Rules(8, 1, 0, 2);
+RoundSettings SynchronousRules() {
+  RoundSettings rules = Rules(8, 1, 0, 2);
   rules.membership.min_quorum = 2;
   return rules;
 }
 
 // The sites do three steps of 100 ms each until `until_ms`, and report each.
-void Steps(RoundTable& table, const std::vector<core::SiteId>& sites, int64_t until_ms) {
+void Steps(RulesForTest& table, const std::vector<core::SiteId>& sites, int64_t until_ms) {
   for (int step = 0; step <= 3; ++step) {
     for (const core::SiteId& site : sites) {
       table.Heard(site, SessionOf(site), {.step = step}, until_ms - (3 - step) * 100);
@@ -39,7 +39,7 @@ void Steps(RoundTable& table, const std::vector<core::SiteId>& sites, int64_t un
 }
 
 TEST(Quorum, ClosesARoundWithoutWaitingForTheOthers) {
-  RoundTable table = ThreeSites(QuorumRules(2));
+  RulesForTest table = ThreeSites(QuorumRules(2));
   EXPECT_EQ(table.Phase(0), RoundPhase::kIdle);
   EXPECT_EQ(table.RoundReason(0), "");
   EXPECT_THAT(Contribute(table, "c", 0, 0), IsEmpty());
@@ -53,7 +53,7 @@ TEST(Quorum, ClosesARoundWithoutWaitingForTheOthers) {
 }
 
 TEST(Quorum, LateContributionJoinsTheOpenRoundWithItsOwnBase) {
-  RoundTable table = ThreeSites(QuorumRules(2));
+  RulesForTest table = ThreeSites(QuorumRules(2));
   ContributeEach(table, {"a", "b", "c"}, 0, 0);  // version 1 is open
   const auto closed = Only<CloseRound>(Contribute(table, "a", 0, 1));
   EXPECT_EQ(closed.base, 1);
@@ -65,7 +65,7 @@ TEST(Quorum, LateContributionJoinsTheOpenRoundWithItsOwnBase) {
 }
 
 TEST(Quorum, ContributionBehindMaxStalenessIsRefusedWithTheNumbers) {
-  RoundTable table = ThreeSites(QuorumRules(2));
+  RulesForTest table = ThreeSites(QuorumRules(2));
   for (core::Version base = 0; base < 2; ++base) ContributeEach(table, {"a", "b"}, 0, base);
   EXPECT_EQ(Check(table, "c", 0, 0),
             absl::FailedPreconditionError("the contribution to fragment 0 is of base version 0, 2 behind version 2; at "
@@ -75,7 +75,7 @@ TEST(Quorum, ContributionBehindMaxStalenessIsRefusedWithTheNumbers) {
 }
 
 TEST(Quorum, SecondUnresolvedContributionOfASiteIsRefused) {
-  RoundTable table = ThreeSites(QuorumRules(2));
+  RulesForTest table = ThreeSites(QuorumRules(2));
   ContributeEach(table, {"a", "b", "c"}, 0, 0);
   EXPECT_EQ(Check(table, "c", 0, 0), absl::AlreadyExistsError("admitted already"));
   EXPECT_EQ(Check(table, "c", 0, 1),
@@ -85,9 +85,9 @@ TEST(Quorum, SecondUnresolvedContributionOfASiteIsRefused) {
 
 TEST(Quorum, WeightsAreThoseOfTheRule) {
   const auto weights = [](core::WeightRule rule) {
-    RoundRules rules = QuorumRules(2);
+    RoundSettings rules = QuorumRules(2);
     rules.membership.weights = rule;
-    RoundTable table = ThreeSites(rules);
+    RulesForTest table = ThreeSites(rules);
     Contribute(table, "a", 0, 0, 0, /*tokens=*/300, /*steps=*/10);
     return Weights(Only<CloseRound>(Contribute(table, "b", 0, 0, 0, /*tokens=*/100, /*steps=*/20)));
   };
@@ -97,13 +97,13 @@ TEST(Quorum, WeightsAreThoseOfTheRule) {
 }
 
 TEST(Quorum, ContributionThatCountsNothingHasNoWeight) {
-  RoundRules rules = QuorumRules(2);
+  RoundSettings rules = QuorumRules(2);
   EXPECT_TRUE(Check(ThreeSites(rules), "a", 0, 0, /*tokens=*/0, /*steps=*/0).ok());
   EXPECT_TRUE(absl::IsInvalidArgument(Check(ThreeSites(rules), "a", 0, 0, /*tokens=*/-1, /*steps=*/1)));
   EXPECT_TRUE(absl::IsInvalidArgument(Check(ThreeSites(rules), "a", 0, 0, /*tokens=*/1, /*steps=*/-1)));
   for (core::WeightRule rule : {core::WeightRule::kTokens, core::WeightRule::kTokensSquaredPerStep}) {
     rules.membership.weights = rule;
-    const RoundTable table = ThreeSites(rules);
+    const RulesForTest table = ThreeSites(rules);
     EXPECT_TRUE(Check(table, "a", 0, 0, 1, 1).ok());
     EXPECT_THAT(Check(table, "a", 0, 0, 0, 1).message(), HasSubstr("at least one token and one step, got 0 tokens"));
     EXPECT_TRUE(absl::IsInvalidArgument(Check(table, "a", 0, 0, 1, 0)));
@@ -111,7 +111,7 @@ TEST(Quorum, ContributionThatCountsNothingHasNoWeight) {
 }
 
 TEST(Grace, WaitsForTheOthersAndSaysForWhom) {
-  RoundTable table = ThreeSites(GraceRules(120));
+  RulesForTest table = ThreeSites(GraceRules(120));
   Contribute(table, "a", 0, 0, 1000);
   EXPECT_THAT(Contribute(table, "b", 0, 0, 1050), IsEmpty());
   EXPECT_EQ(table.Phase(0), RoundPhase::kGrace);
@@ -123,7 +123,7 @@ TEST(Grace, WaitsForTheOthersAndSaysForWhom) {
 }
 
 TEST(Grace, EndsWhenNobodyIsLeftToCome) {
-  RoundTable table = ThreeSites(GraceRules(120));
+  RulesForTest table = ThreeSites(GraceRules(120));
   const Actions all = ContributeEach(table, {"a", "b", "c"}, 0, 0);
   EXPECT_EQ(Only<CloseRound>(all).reason, "all 3 active sites have contributed");
   ContributeEach(table, {"a", "b"}, 0, 1);
@@ -131,7 +131,7 @@ TEST(Grace, EndsWhenNobodyIsLeftToCome) {
 }
 
 TEST(Grace, IsWhatTheDelayLeavesOfTimeToQuorumAndTransfer) {
-  RoundTable table = ThreeSites(GraceRules(100'000));  // τ = 5
+  RulesForTest table = ThreeSites(GraceRules(100'000));  // τ = 5
   Steps(table, {"a", "b"}, 1000);
   ASSERT_TRUE(Check(table, "a", 0, 0).ok());
   table.Admit("a", 0, {.base = 0}, /*transfer_ms=*/50, 1000);
@@ -141,16 +141,16 @@ TEST(Grace, IsWhatTheDelayLeavesOfTimeToQuorumAndTransfer) {
 }
 
 TEST(Grace, BeginsAnewAfterARestart) {
-  RoundTable before = ThreeSites(GraceRules(120));
+  RulesForTest before = ThreeSites(GraceRules(120));
   Contribute(before, "a", 0, 0);
   Contribute(before, "b", 0, 0, 10);
-  RoundTable table(GraceRules(120), before.state(), 5000);
+  RulesForTest table(GraceRules(120), before.state(), 5000);
   EXPECT_EQ(table.RoundReason(0), "grace of 120 ms for c");
   EXPECT_TRUE(HappensAt<CloseRound>(table, 5120));
 }
 
 TEST(Distance, RoundsKeepTheSitesOwnPace) {
-  RoundTable table = ThreeSites(QuorumRules(2, /*num_fragments=*/2));  // H = 10
+  RulesForTest table = ThreeSites(QuorumRules(2, /*num_fragments=*/2));  // H = 10
   Steps(table, {"a", "b", "c"}, 1000);
   for (core::FragmentId p : {0, 1}) ContributeEach(table, {"a", "b"}, p, 0, 1000);
   EXPECT_THAT(table.state().versions, ElementsAre(1, 0));
@@ -162,7 +162,7 @@ TEST(Distance, RoundsKeepTheSitesOwnPace) {
 }
 
 TEST(Distance, WhatAJoinerReportsBeforeItHasHeardOfItsPlaceIsNoPace) {
-  RoundTable table = TableOf({"a"}, QuorumRules(1));  // H = 10
+  RulesForTest table = TableOf({"a"}, QuorumRules(1));  // H = 10
   Steps(table, {"a"}, 1000);
   Contribute(table, "a", 0, 0, 1000);
   ASSERT_THAT(Closed(Contribute(table, "a", 0, 1, 2000)), SizeIs(1));
@@ -176,7 +176,7 @@ TEST(Distance, WhatAJoinerReportsBeforeItHasHeardOfItsPlaceIsNoPace) {
 }
 
 TEST(Distance, IsNotKeptWhenNobodyTrainsAnyMore) {
-  RoundTable table = TableOf({"a", "b"}, QuorumRules(2, 2));
+  RulesForTest table = TableOf({"a", "b"}, QuorumRules(2, 2));
   Steps(table, {"a", "b"}, 1000);
   for (core::FragmentId p : {0, 1}) ContributeEach(table, {"a", "b"}, p, 0, 1000);
   EXPECT_THAT(Closed(Complete(table, "a", 1001)), IsEmpty());
@@ -184,13 +184,13 @@ TEST(Distance, IsNotKeptWhenNobodyTrainsAnyMore) {
 }
 
 TEST(Ending, CompletingSiteIsNotWaitedFor) {
-  RoundTable table = ThreeSites(GraceRules(120));
+  RulesForTest table = ThreeSites(GraceRules(120));
   ContributeEach(table, {"a", "b"}, 0, 0);
   EXPECT_EQ(Only<CloseRound>(Complete(table, "c")).reason, "no other site is left that could contribute");
 }
 
 TEST(Ending, LastRoundsCloseBelowTheQuorum) {
-  RoundTable table = ThreeSites(QuorumRules(3));
+  RulesForTest table = ThreeSites(QuorumRules(3));
   Contribute(table, "a", 0, 0);
   EXPECT_THAT(Complete(table, "a"), IsEmpty());
   EXPECT_THAT(Complete(table, "b"), IsEmpty());
@@ -199,7 +199,7 @@ TEST(Ending, LastRoundsCloseBelowTheQuorum) {
 }
 
 TEST(Ending, DrainOfOneSiteLetsNoOtherTrainBelowTheQuorum) {
-  RoundTable table = TableOf({"a", "b"}, QuorumRules(2));
+  RulesForTest table = TableOf({"a", "b"}, QuorumRules(2));
   Complete(table, "a");  // it drains, and waits for nothing
   EXPECT_THAT(Contribute(table, "b", 0, 0), IsEmpty());
   EXPECT_EQ(table.RoundReason(0), "1 of 2 for a quorum");
@@ -210,7 +210,7 @@ TEST(Ending, DrainOfOneSiteLetsNoOtherTrainBelowTheQuorum) {
 }
 
 TEST(Ending, SitesThatAreDrainedTogetherAllComeToTheirEnd) {
-  RoundTable table = TableOf({"a", "b"}, SynchronousRules());
+  RulesForTest table = TableOf({"a", "b"}, SynchronousRules());
   Contribute(table, "b", 0, 0);
   ASSERT_TRUE(table.StartDraining("a", "asked to").ok());
   ASSERT_TRUE(table.StartDraining("b", "asked to").ok());
@@ -218,7 +218,7 @@ TEST(Ending, SitesThatAreDrainedTogetherAllComeToTheirEnd) {
 }
 
 TEST(Ending, FinishedRunGoesOnWithWhoIsLeft) {
-  RoundTable table = ThreeSites(QuorumRules(2));
+  RulesForTest table = ThreeSites(QuorumRules(2));
   LeaveRun(table, "a", /*finished=*/true);
   LeaveRun(table, "b", /*finished=*/true);
   EXPECT_EQ(table.run_state(), RunState::kTraining);
@@ -226,7 +226,7 @@ TEST(Ending, FinishedRunGoesOnWithWhoIsLeft) {
 }
 
 TEST(BelowQuorum, NoRoundClosesUntilAnotherSiteJoins) {
-  RoundTable table = TableOf({"a", "b"}, QuorumRules(2));
+  RulesForTest table = TableOf({"a", "b"}, QuorumRules(2));
   Contribute(table, "a", 0, 0);
   LeaveRun(table, "b");
   EXPECT_EQ(table.run_state(), RunState::kPaused);
@@ -238,7 +238,7 @@ TEST(BelowQuorum, NoRoundClosesUntilAnotherSiteJoins) {
 }
 
 TEST(BelowQuorum, SynchronousRunWaitsToo) {
-  RoundTable table = TableOf({"a", "b"}, SynchronousRules());
+  RulesForTest table = TableOf({"a", "b"}, SynchronousRules());
   EXPECT_THAT(Contribute(table, "a", 0, 0), IsEmpty());
   EXPECT_THAT(Closed(LeaveRun(table, "b")), IsEmpty());
   EXPECT_EQ(table.Reason(), "1 site is active, 2 are needed (min_quorum)");
@@ -247,7 +247,7 @@ TEST(BelowQuorum, SynchronousRunWaitsToo) {
 }
 
 TEST(QuorumJoin, EntersAtTheOpenVersionsAtOnce) {
-  RoundTable table = TableOf({"a"}, QuorumRules(1, 2));
+  RulesForTest table = TableOf({"a"}, QuorumRules(1, 2));
   Contribute(table, "a", 1, 0);
   const core::Entry entry = Only<Enter>(Arrive(table, "b")).entry;
   EXPECT_EQ(entry.step, 10);  // fragment 1 is sent at 10
@@ -256,11 +256,11 @@ TEST(QuorumJoin, EntersAtTheOpenVersionsAtOnce) {
 }
 
 TEST(QuorumJoin, TellsWhatWasAdmittedInWhateverStay) {
-  RoundTable table = TableOf({"a", "b"}, QuorumRules(2, 2));
+  RulesForTest table = TableOf({"a", "b"}, QuorumRules(2, 2));
   ContributeEach(table, {"a", "b"}, 0, 0);
   Contribute(table, "a", 0, 1);
   LeaveRun(table, "a");
-  const JoinDecision decision = table.Join({.site = "a", .session = "a-2", .held = {}}, 0);
+  const auto decision = table.Join({.site = "a", .session = "a-2", .held = {}}, 0);
   ASSERT_TRUE(decision.accepted);
   EXPECT_THAT(decision.last_admitted, ElementsAre(1, -1));
   EXPECT_THAT(Only<Enter>(table.Ready("a", "a-2")).entry.first_versions, ElementsAre(2, 0));
@@ -272,9 +272,9 @@ TEST(QuorumJoin, TellsWhatWasAdmittedInWhateverStay) {
 }
 
 TEST(QuorumJoin, FromACheckpointDropsTheEarlierStay) {
-  RoundTable table = TableOf({"a", "b"}, QuorumRules(2));
+  RulesForTest table = TableOf({"a", "b"}, QuorumRules(2));
   Contribute(table, "a", 0, 0);
-  const JoinDecision back = table.Join({.site = "a", .session = "a-1", .held = {0}, .from_checkpoint = true}, 0);
+  const auto back = table.Join({.site = "a", .session = "a-1", .held = {0}, .from_checkpoint = true}, 0);
   EXPECT_TRUE(back.accepted);
   EXPECT_FALSE(back.resumed);
   EXPECT_THAT(back.last_admitted, ElementsAre(0));
@@ -284,8 +284,8 @@ TEST(QuorumJoin, FromACheckpointDropsTheEarlierStay) {
 }
 
 TEST(QuorumJoin, FromACheckpointResumesASynchronousRun) {
-  RoundTable table = TableOf({"a"});
-  const JoinDecision back = table.Join({.site = "a", .session = "a-1", .held = {0}, .from_checkpoint = true}, 0);
+  RulesForTest table = TableOf({"a"});
+  const auto back = table.Join({.site = "a", .session = "a-1", .held = {0}, .from_checkpoint = true}, 0);
   EXPECT_TRUE(back.resumed);
   EXPECT_THAT(back.actions, IsEmpty());
 }

@@ -2,7 +2,7 @@
 #include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
-#include "tests/server/rounds/table_for_test.h"
+#include "tests/server/rounds/rules_for_test.h"
 
 namespace causeway::server {
 namespace {
@@ -15,8 +15,8 @@ using ::testing::SizeIs;
 constexpr int64_t kEvery = 8;
 constexpr int kFragments = 4;
 
-RoundRules RulesOf(int shard, int min_sites) {
-  RoundRules rules = Rules(kEvery, kFragments, /*delay=*/0, min_sites);
+RoundSettings RulesOf(int shard, int min_sites) {
+  RoundSettings rules = Rules(kEvery, kFragments, /*delay=*/0, min_sites);
   rules.shard = {shard, 2};
   return rules;
 }
@@ -51,7 +51,7 @@ class ShardsTest : public ::testing::Test {
 
   int64_t StayOf(const core::SiteId& site) const { return lead.state().sites.at(site).stay; }
 
-  JoinDecision JoinFollower(const core::SiteId& site) {
+  Joined JoinFollower(const core::SiteId& site) {
     return follower.Join({.site = site, .session = SessionOf(site), .held = {}, .stay = StayOf(site)}, 0);
   }
 
@@ -60,7 +60,7 @@ class ShardsTest : public ::testing::Test {
     for (core::Step step = 1; step <= t; ++step) {
       for (core::FragmentId p = 0; p < kFragments; ++p) {
         const core::Version base = schedule.SendsAt(p, step);
-        RoundTable& owner = p % 2 == 0 ? lead : follower;
+        RulesForTest& owner = p % 2 == 0 ? lead : follower;
         for (const core::SiteId& site : sites) {
           const bool sends = step > trained[site] && base >= owner.state().sites.at(site).first_versions[p];
           if (base >= 0 && sends) Contribute(owner, site, p, base);
@@ -71,8 +71,8 @@ class ShardsTest : public ::testing::Test {
   }
 
   core::FragmentSchedule schedule;
-  RoundTable lead;
-  RoundTable follower;
+  RulesForTest lead;
+  RulesForTest follower;
   std::map<core::SiteId, core::Step> trained;
 };
 
@@ -83,7 +83,7 @@ class TwoSitesTest : public ShardsTest {
 
 TEST_F(ShardsTest, ASiteIsRefusedForAMomentUntilShardZeroHasToldOfItsStay) {
   lead.Join({.site = "a", .session = SessionOf("a"), .held = {}}, 0);
-  const JoinDecision early = JoinFollower("a");
+  const auto early = JoinFollower("a");
   EXPECT_FALSE(early.accepted);
   EXPECT_GT(early.retry_after_ms, 0);
   Tell();
@@ -124,7 +124,7 @@ TEST_F(ShardsTest, SeederIsAskedByAFollowerThatLearnsOfItAndWheneverItComesBack)
   EXPECT_EQ(ActionsOf<RequestSeed>(told)[0].site, "a");
   EXPECT_THAT(ActionsOf<RequestSeed>(Tell()), IsEmpty()) << "no news";
   EXPECT_THAT(ActionsOf<RequestSeed>(JoinFollower("a").actions), SizeIs(1));
-  RoundTable again(RulesOf(1, 1), follower.state(), 0, /*seeder=*/"a");  // shard 0 is away
+  RulesForTest again(RulesOf(1, 1), follower.state(), 0, /*seeder=*/"a");  // shard 0 is away
   const JoinRequest request{.site = "a", .session = SessionOf("a"), .held = {}, .stay = StayOf("a")};
   EXPECT_THAT(ActionsOf<RequestSeed>(again.Join(request, 0).actions), SizeIs(1));
   again.Seeded();
@@ -147,7 +147,7 @@ TEST_F(ShardsTest, SeederThatJoinsAnewIsAskedAgain) {
 TEST_F(TwoSitesTest, SeederOfTheLifeBeforeIsAskedAgainAndNoOther) {
   lead.Join({.site = "b", .session = SessionOf("b"), .held = {}}, 0);
   lead.Join({.site = "a", .session = SessionOf("a"), .held = {}}, 0);
-  RoundTable again(RulesOf(0, 2), lead.state(), 0, /*seeder=*/"b");
+  RulesForTest again(RulesOf(0, 2), lead.state(), 0, /*seeder=*/"b");
   EXPECT_EQ(again.membership().seeder, "b");
   EXPECT_TRUE(again.AnySiteIn());
   EXPECT_THAT(ActionsOf<RequestSeed>(again.Join({.site = "a", .session = SessionOf("a"), .held = {}}, 0).actions),
@@ -163,7 +163,7 @@ TEST_F(TwoSitesTest, SeederOfTheLifeBeforeIsAskedAgainAndNoOther) {
 TEST_F(ShardsTest, AfterItsRestartShardZeroLetsNobodyEnterBeforeItKnowsWhereTheOthersAre) {
   ArriveAtBoth("a");
   Train({"a"}, 40);
-  RoundTable again(RulesOf(0, 1), lead.state(), 0);
+  RulesForTest again(RulesOf(0, 1), lead.state(), 0);
   again.Join({.site = "b", .session = SessionOf("b"), .held = {}}, 0);
   EXPECT_THAT(again.Ready("b", SessionOf("b")), IsEmpty());
   const auto entered = ActionsOf<Enter>(again.HeardOfShard(1, follower.report()));
@@ -240,8 +240,8 @@ TEST_F(ShardsTest, ASiteThatJoinsAnewHasNoPlaceAtAFollowerUntilItEnters) {
 TEST_F(ShardsTest, AJoinerContributesFirstToWhatIsOpenAtEachShard) {
   for (core::Step t = 0; t < 40; ++t) {
     for (const bool heard : {false, true}) {
-      lead = RoundTable(RulesOf(0, 1), {}, 0);
-      follower = RoundTable(RulesOf(1, 1), {}, 0);
+      lead = RulesForTest(RulesOf(0, 1), {}, 0);
+      follower = RulesForTest(RulesOf(1, 1), {}, 0);
       trained.clear();
       ArriveAtBoth("a");
       Train({"a"}, t);
@@ -261,7 +261,7 @@ TEST_F(ShardsTest, AJoinerContributesFirstToWhatIsOpenAtEachShard) {
       trained["b"] = step;
       Train({"a", "b"}, t + 2 * kEvery);
       for (core::FragmentId p = 0; p < kFragments; ++p) {
-        RoundTable& owner = p % 2 == 0 ? lead : follower;
+        RulesForTest& owner = p % 2 == 0 ? lead : follower;
         ASSERT_EQ(owner.state().versions[p], schedule.FirstBaseAfter(p, t + 2 * kEvery));
       }
     }
@@ -315,7 +315,7 @@ TEST_F(ShardsTest, AFollowerIsDoneWithTheRun) {
 
 TEST_F(ShardsTest, AFollowerThatStartsAgainGoesOnWithoutShardZero) {
   ArriveAtBoth("a");
-  RoundTable again(RulesOf(1, 1), follower.state(), 0);
+  RulesForTest again(RulesOf(1, 1), follower.state(), 0);
   EXPECT_TRUE(again.Join({.site = "a", .session = SessionOf("a"), .held = {}, .stay = StayOf("a")}, 0).accepted);
   EXPECT_THAT(ActionsOf<CloseRound>(Contribute(again, "a", 3, 0)), SizeIs(1));
   EXPECT_THAT(again.Follow(lead.membership(), 0), IsEmpty());
@@ -327,7 +327,7 @@ TEST(ShardWithoutAModel, StartsFromSitesWhoseVersionsItsJournalCouldNotCheck) {
   core::RoundState stored;
   stored.started = true;
   stored.sites["a"] = {.session = SessionOf("a"), .state = core::SiteState::kTraining, .reason = "", .stay = 1};
-  RoundTable follower(RulesOf(1, 1), stored, 0);
+  RulesForTest follower(RulesOf(1, 1), stored, 0);
   follower.Tick(1);
   EXPECT_THAT(follower.state().sites.at("a").first_versions, SizeIs(kFragments));
 }

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "server/rounds/value_gate.h"
-#include "tests/server/rounds/table_for_test.h"
+#include "tests/server/rounds/rules_for_test.h"
 
 namespace causeway::server {
 namespace {
@@ -19,8 +19,8 @@ using testing::SizeIs;
 constexpr int64_t kParameters = 100;
 constexpr int64_t kStepsOfARound = 8;
 
-RoundRules GatedRules(int sites) {
-  RoundRules rules = Rules(kStepsOfARound, /*num_fragments=*/1, /*delay=*/0, /*min_sites=*/sites);
+RoundSettings GatedRules(int sites) {
+  RoundSettings rules = Rules(kStepsOfARound, /*num_fragments=*/1, /*delay=*/0, /*min_sites=*/sites);
   rules.values.gate = 8;
   return rules;
 }
@@ -31,7 +31,7 @@ core::Admitted Sent(core::Version base, double norm, int64_t steps = kStepsOfARo
 
 class Values : public testing::Test {
  protected:
-  void Start(const RoundRules& rules, const std::vector<core::SiteId>& sites) {
+  void Start(const RoundSettings& rules, const std::vector<core::SiteId>& sites) {
     table_.emplace(rules, core::RoundState(), 0);
     for (const core::SiteId& site : sites) Arrive(*table_, site);
   }
@@ -57,7 +57,7 @@ class Values : public testing::Test {
   core::Version version() const { return table_->state().versions[0]; }
   const core::SiteRecord& Record(const core::SiteId& site) const { return table_->state().sites.at(site); }
 
-  std::optional<RoundTable> table_;
+  std::optional<RulesForTest> table_;
   Actions last_;
 };
 
@@ -104,7 +104,7 @@ TEST_F(Values, ThreeRefusalsInARowAreAQuarantineThatOnlyAnOperatorEnds) {
   EXPECT_THAT(ActionsOf<Dropped>(actions), SizeIs(1));
   // The Welcome says that what it holds is void, also if it did not hear of it the first time.
   for (int i = 0; i < 2; ++i) {
-    const JoinDecision joined = table_->Join({.site = "eu", .session = SessionOf("eu"), .held = {1}}, 0);
+    const auto joined = table_->Join({.site = "eu", .session = SessionOf("eu"), .held = {1}}, 0);
     ASSERT_TRUE(joined.accepted);
     EXPECT_TRUE(joined.forgotten);
   }
@@ -194,13 +194,13 @@ TEST_F(Values, HistoryIsOfSixteenRoundsAndComesBackWithTheState) {
   ASSERT_THAT(history, SizeIs(16));
   EXPECT_EQ(history.front(), (core::RoundNorms{5, {1.5}}));
   EXPECT_EQ(history.back(), (core::RoundNorms{20, {3.375}}));
-  RoundTable again(GatedRules(1), table_->state(), 0);
+  RulesForTest again(GatedRules(1), table_->state(), 0);
   EXPECT_EQ(again.WhyTooLong("eu", 0, Sent(20, 100.0), kParameters),
             table_->WhyTooLong("eu", 0, Sent(20, 100.0), kParameters));
 }
 
 TEST_F(Values, WithoutAGateOneThatIsFarTooLongIsMergedAndShown) {
-  RoundRules rules = GatedRules(2);
+  RoundSettings rules = GatedRules(2);
   rules.values.gate = 0;
   Start(rules, {"eu", "us"});
   Round({"eu", "us"}, 1.0);
@@ -214,7 +214,7 @@ TEST_F(Values, WithoutAGateOneThatIsFarTooLongIsMergedAndShown) {
 }
 
 TEST_F(Values, AnOutlierIsShownForAsManyRoundsAsTheOthersNeedToUndoIt) {
-  RoundRules rules = GatedRules(2);
+  RoundSettings rules = GatedRules(2);
   rules.values.gate = 0;
   for (const auto& [norm, rounds] : {std::pair(9.0, 16), std::pair(40.0, 40)}) {
     Start(rules, {"eu", "us"});
@@ -229,7 +229,7 @@ TEST_F(Values, AnOutlierIsShownForAsManyRoundsAsTheOthersNeedToUndoIt) {
 }
 
 TEST_F(Values, WithClipALongOneIsScaledDownToTheGate) {
-  RoundRules rules = GatedRules(2);
+  RoundSettings rules = GatedRules(2);
   rules.values.clip = true;
   Start(rules, {"eu", "us"});
   Round({"eu", "us"}, 1.0);
@@ -251,7 +251,7 @@ TEST_F(Values, SharesBeyondTheCapGoToTheOthersProRata) {
 }
 
 TEST_F(Values, ACappedWeightIsSaidInTheRoundsReason) {
-  RoundRules rules = GatedRules(2);
+  RoundSettings rules = GatedRules(2);
   rules.values.weight_cap = 0.6;
   rules.membership.weights = core::WeightRule::kTokens;
   Start(rules, {"eu", "us"});
@@ -264,7 +264,7 @@ TEST_F(Values, ACappedWeightIsSaidInTheRoundsReason) {
 }
 
 TEST_F(Values, TokensAreAtMostThoseOfTheSteps) {
-  RoundRules rules = GatedRules(1);
+  RoundSettings rules = GatedRules(1);
   rules.max_tokens_per_step = [](const core::SiteId&) { return 10; };
   Start(rules, {"eu"});
   EXPECT_EQ(
@@ -276,7 +276,7 @@ TEST_F(Values, TokensAreAtMostThoseOfTheSteps) {
 
 // A site that joins anew has trained on, and repeats steps; what it says is merged, and weighs as much as is possible.
 TEST_F(Values, StepsBeyondThoseOfTheRoundsAreNotCounted) {
-  RoundRules rules = GatedRules(2);
+  RoundSettings rules = GatedRules(2);
   rules.membership.weights = core::WeightRule::kTokens;
   Start(rules, {"eu", "us"});
   ASSERT_EQ(Send("eu", Sent(0, 1.0, int64_t{1} << 40, int64_t{10} << 40)), std::nullopt);
@@ -287,7 +287,7 @@ TEST_F(Values, StepsBeyondThoseOfTheRoundsAreNotCounted) {
 }
 
 TEST_F(Values, ARollbackMakesVersionsRiseAndLetsAllJoinAnew) {
-  RoundRules rules = GatedRules(2);
+  RoundSettings rules = GatedRules(2);
   rules.values.gate = 0;
   Start(rules, {"eu", "us"});
   for (int i = 0; i < 3; ++i) Round({"eu", "us"}, 1.0);

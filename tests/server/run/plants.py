@@ -20,7 +20,7 @@ PLANTS = {
         ("server/run/open_uploads.cc", "return absl::IsAlreadyExists(status) ? AdmittedVerdict()",
          "return absl::IsNotFound(status) ? AdmittedVerdict()")],
     "chunks_of_another_process_are_kept": [
-        ("server/run/site_calls.cc", "  if (join.from_checkpoint()) run.uploads.Forget(site, run.rounds->state());", "")],
+        ("server/run/site_calls.cc", "  if (join.from_checkpoint()) run.uploads.Forget(site, run.rules->state());", "")],
     "download_goes_on_a_chunk_too_far": [
         ("server/calls/download_reactor.cc", "(goes_on ? Stripes() * request_.first_chunk() : 0)",
          "(goes_on ? Stripes() * (request_.first_chunk() + (request_.first_chunk() > 0 ? 1 : 0)) : 0)")],

@@ -1,9 +1,9 @@
-#include "server/rounds/round_table.h"
+#include "server/rounds/run_rules.h"
 
 #include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
-#include "tests/server/rounds/table_for_test.h"
+#include "tests/server/rounds/rules_for_test.h"
 
 namespace causeway::server {
 namespace {
@@ -14,8 +14,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-TEST(RoundTable, StartWaitsForMinSitesAndSaysSo) {
-  RoundTable table(Rules(8, 1, 0, /*min_sites=*/3), {}, 0);
+TEST(RunRules, StartWaitsForMinSitesAndSaysSo) {
+  RulesForTest table(Rules(8, 1, 0, /*min_sites=*/3), {}, 0);
   EXPECT_THAT(Arrive(table, "a"), IsEmpty());
   EXPECT_EQ(table.run_state(), RunState::kWaiting);
   EXPECT_EQ(table.Reason(), "1 of 3 sites are ready (min_sites)");
@@ -27,18 +27,18 @@ TEST(RoundTable, StartWaitsForMinSitesAndSaysSo) {
   EXPECT_EQ(table.Reason(), "");
 }
 
-TEST(RoundTable, NameOfALivingSiteIsRefusedForGood) {
-  RoundTable table = TableOf({"a"});
-  const JoinDecision second = table.Join({.site = "a", .session = "a-2", .held = {}}, 10);
+TEST(RunRules, NameOfALivingSiteIsRefusedForGood) {
+  RulesForTest table = TableOf({"a"});
+  const auto second = table.Join({.site = "a", .session = "a-2", .held = {}}, 10);
   EXPECT_FALSE(second.accepted);
   EXPECT_EQ(second.retry_after_ms, 0);
   EXPECT_EQ(second.reason, "site a is in the run already and alive; give this one another name");
 }
 
-TEST(RoundTable, NameOfASiteThatBrokeIsFreeAfterTheLease) {
-  RoundTable table = TableOf({"a"});
+TEST(RunRules, NameOfASiteThatBrokeIsFreeAfterTheLease) {
+  RulesForTest table = TableOf({"a"});
   table.Disconnected("a", "a-1", 300);
-  const JoinDecision early = table.Join({.site = "a", .session = "a-2", .held = {}}, 500);
+  const auto early = table.Join({.site = "a", .session = "a-2", .held = {}}, 500);
   EXPECT_FALSE(early.accepted);
   EXPECT_EQ(early.retry_after_ms, 800);
   EXPECT_THAT(early.reason, HasSubstr("its name is free in 800 ms"));
@@ -47,15 +47,15 @@ TEST(RoundTable, NameOfASiteThatBrokeIsFreeAfterTheLease) {
   EXPECT_TRUE(table.Join({.site = "a", .session = "a-2", .held = {}}, 1300).accepted);
 }
 
-TEST(RoundTable, WhoIsHeardOfKeepsItsLease) {
-  RoundTable table = TableOf({"a"});
+TEST(RunRules, WhoIsHeardOfKeepsItsLease) {
+  RulesForTest table = TableOf({"a"});
   table.Heard("a", "a-1", {.step = 0}, 900);
   table.Heard("a", "another session", {.step = 0}, 1800);
   EXPECT_TRUE(HappensAt<Dropped>(table, 1900));
 }
 
-TEST(RoundTable, OpenRoundsCloseWithoutASiteWhoseLeaseEnded) {
-  RoundTable table = TableOf({"a", "b"}, Rules());
+TEST(RunRules, OpenRoundsCloseWithoutASiteWhoseLeaseEnded) {
+  RulesForTest table = TableOf({"a", "b"}, Rules());
   EXPECT_THAT(Contribute(table, "a", 0, 0), IsEmpty());
   EXPECT_EQ(table.RoundReason(0), "waiting for b");
   table.Heard("a", "a-1", {.step = 0}, 600);
@@ -65,20 +65,20 @@ TEST(RoundTable, OpenRoundsCloseWithoutASiteWhoseLeaseEnded) {
   EXPECT_EQ(table.state().versions[0], 1);
 }
 
-TEST(RoundTable, SessionThatReturnsWithinTheLeaseIsResumed) {
-  RoundTable table = TableOf({"a"});
+TEST(RunRules, SessionThatReturnsWithinTheLeaseIsResumed) {
+  RulesForTest table = TableOf({"a"});
   table.Disconnected("a", "a-1", 100);
   EXPECT_THAT(table.state().sites.at("a").reason, HasSubstr("control stream broke"));
-  const JoinDecision back = table.Join({.site = "a", .session = "a-1", .held = {0}}, 900);
+  const auto back = table.Join({.site = "a", .session = "a-1", .held = {0}}, 900);
   EXPECT_TRUE(back.accepted);
   EXPECT_TRUE(back.resumed);
   EXPECT_THAT(back.actions, IsEmpty());
   EXPECT_THAT(table.Tick(1899), IsEmpty());
 }
 
-TEST(RoundTable, SiteThatComesBackBeforeItHadEnteredStartsOver) {
-  RoundTable table = TableOf({"a"});  // entered, says the table; but the answer was lost, and it holds nothing
-  const JoinDecision back = table.Join({.site = "a", .session = "a-1", .held = {}}, 100);
+TEST(RunRules, SiteThatComesBackBeforeItHadEnteredStartsOver) {
+  RulesForTest table = TableOf({"a"});  // entered, says the table; but the answer was lost, and it holds nothing
+  const auto back = table.Join({.site = "a", .session = "a-1", .held = {}}, 100);
   EXPECT_TRUE(back.accepted);
   EXPECT_FALSE(back.resumed);
   EXPECT_THAT(ActionsOf<Dropped>(back.actions), SizeIs(1));
@@ -86,8 +86,8 @@ TEST(RoundTable, SiteThatComesBackBeforeItHadEnteredStartsOver) {
   EXPECT_THAT(ActionsOf<Enter>(table.Ready("a", "a-1")), SizeIs(1));
 }
 
-TEST(RoundTable, RoundClosesWhenAllHaveContributedInBytewiseOrder) {
-  RoundTable table = TableOf({"b", "a", "C"});
+TEST(RunRules, RoundClosesWhenAllHaveContributedInBytewiseOrder) {
+  RulesForTest table = TableOf({"b", "a", "C"});
   EXPECT_THAT(Contribute(table, "b", 0, 0), IsEmpty());
   EXPECT_THAT(Contribute(table, "C", 0, 0), IsEmpty());
   const auto closed = Only<CloseRound>(Contribute(table, "a", 0, 0));
@@ -96,8 +96,8 @@ TEST(RoundTable, RoundClosesWhenAllHaveContributedInBytewiseOrder) {
   EXPECT_THAT(Weights(closed), ElementsAre(1, 1, 1));
 }
 
-TEST(RoundTable, AdmittedContributionOfASiteThatLeftIsMerged) {
-  RoundTable table = TableOf({"a", "b"});
+TEST(RunRules, AdmittedContributionOfASiteThatLeftIsMerged) {
+  RulesForTest table = TableOf({"a", "b"});
   Contribute(table, "a", 0, 0);
   EXPECT_THAT(ActionsOf<CloseRound>(LeaveRun(table, "a")), IsEmpty());
   const auto closed = Only<CloseRound>(Contribute(table, "b", 0, 0));
@@ -105,15 +105,15 @@ TEST(RoundTable, AdmittedContributionOfASiteThatLeftIsMerged) {
   EXPECT_THAT(closed.sites, ElementsAre("b"));
 }
 
-TEST(RoundTable, TwoLeasesThatEndTogetherStillMergeWhatOneOfThemContributed) {
-  RoundTable table = TableOf({"a", "b"});
+TEST(RunRules, TwoLeasesThatEndTogetherStillMergeWhatOneOfThemContributed) {
+  RulesForTest table = TableOf({"a", "b"});
   Contribute(table, "a", 0, 0);
   EXPECT_THAT(Names(Only<CloseRound>(table.Tick(kLeaseMs))), ElementsAre("a"));
   EXPECT_EQ(table.run_state(), RunState::kPaused);
 }
 
-TEST(RoundTable, ChecksContributions) {
-  RoundTable table = TableOf({"a"}, Rules(8, 2, 0, 2));
+TEST(RunRules, ChecksContributions) {
+  RulesForTest table = TableOf({"a"}, Rules(8, 2, 0, 2));
   EXPECT_THAT(Check(table, "a", 0, 0).message(), HasSubstr("has not entered yet"));
   Arrive(table, "b");
   EXPECT_TRUE(Check(table, "a", 0, 0).ok());
@@ -131,8 +131,8 @@ TEST(RoundTable, ChecksContributions) {
   EXPECT_TRUE(Check(table, "a", 0, 1).ok());
 }
 
-TEST(RoundTable, SeedIsAskedOfTheFirstJoinerAndThenOfTheNext) {
-  RoundTable table(Rules(), {}, 0);
+TEST(RunRules, SeedIsAskedOfTheFirstJoinerAndThenOfTheNext) {
+  RulesForTest table(Rules(), {}, 0);
   const auto join = [&](const char* site, int64_t now_ms) {
     return ActionsOf<RequestSeed>(table.Join({.site = site, .session = SessionOf(site), .held = {}}, now_ms).actions);
   };
@@ -147,8 +147,8 @@ TEST(RoundTable, SeedIsAskedOfTheFirstJoinerAndThenOfTheNext) {
   EXPECT_THAT(join("d", 20), IsEmpty());
 }
 
-TEST(RoundTable, RunWithoutSitesIsPausedUntilOneJoins) {
-  RoundTable table = TableOf({"a"});
+TEST(RunRules, RunWithoutSitesIsPausedUntilOneJoins) {
+  RulesForTest table = TableOf({"a"});
   LeaveRun(table, "a");
   EXPECT_EQ(table.run_state(), RunState::kPaused);
   EXPECT_EQ(table.Reason(), "no site is in the run; it goes on when one joins");
@@ -156,8 +156,8 @@ TEST(RoundTable, RunWithoutSitesIsPausedUntilOneJoins) {
   EXPECT_EQ(table.run_state(), RunState::kTraining);
 }
 
-TEST(RoundTable, RunIsDoneWhenTheLastSiteHasLeftAndOneHadFinished) {
-  RoundTable table = TableOf({"a", "b"});
+TEST(RunRules, RunIsDoneWhenTheLastSiteHasLeftAndOneHadFinished) {
+  RulesForTest table = TableOf({"a", "b"});
   LeaveRun(table, "a", /*finished=*/true);
   EXPECT_EQ(table.run_state(), RunState::kTraining);
   LeaveRun(table, "b", /*finished=*/true);
@@ -165,27 +165,27 @@ TEST(RoundTable, RunIsDoneWhenTheLastSiteHasLeftAndOneHadFinished) {
   EXPECT_EQ(table.Join({.site = "c", .session = "c-1", .held = {}}, 0).reason, "the run is done");
 }
 
-TEST(RoundTable, DrainingSiteStillCounts) {
-  RoundTable table = TableOf({"a", "b"});
+TEST(RunRules, DrainingSiteStillCounts) {
+  RulesForTest table = TableOf({"a", "b"});
   EXPECT_TRUE(table.StartDraining("a", "asked to").ok());
   EXPECT_THAT(table.StartDraining("x", "asked to").message(), HasSubstr("not in the run"));
   EXPECT_THAT(Contribute(table, "b", 0, 0), IsEmpty());
   EXPECT_THAT(ActionsOf<CloseRound>(Contribute(table, "a", 0, 0)), SizeIs(1));
 }
 
-TEST(RoundTable, SiteWhoseLeaseEndedIsLostUntilItComesBack) {
-  RoundTable table = TableOf({"a"});
+TEST(RunRules, SiteWhoseLeaseEndedIsLostUntilItComesBack) {
+  RulesForTest table = TableOf({"a"});
   EXPECT_FALSE(IsLost(table.state().sites.at("a")));
   table.Tick(kLeaseMs);
   EXPECT_TRUE(IsLost(table.state().sites.at("a")));
-  const RoundTable restarted(Rules(), table.state(), 50'000);
+  const RulesForTest restarted(Rules(), table.state(), 50'000);
   EXPECT_TRUE(IsLost(restarted.state().sites.at("a"))) << "a restart of the coordinator forgets no site";
   Arrive(table, "a");
   EXPECT_FALSE(IsLost(table.state().sites.at("a")));
 }
 
-TEST(RoundTable, LostSiteIsNotMissedAnyMoreOnceItIsToldToLeave) {
-  RoundTable table = TableOf({"a"});
+TEST(RunRules, LostSiteIsNotMissedAnyMoreOnceItIsToldToLeave) {
+  RulesForTest table = TableOf({"a"});
   table.Tick(kLeaseMs);
   EXPECT_TRUE(table.StartDraining("a", "asked to leave").ok());
   EXPECT_FALSE(IsLost(table.state().sites.at("a")));
@@ -194,8 +194,8 @@ TEST(RoundTable, LostSiteIsNotMissedAnyMoreOnceItIsToldToLeave) {
   EXPECT_THAT(table.StartDraining("a", "asked to").message(), HasSubstr("not training: it is gone"));
 }
 
-TEST(RoundTable, WhoLeftOrWasToLeaveIsNotLost) {
-  RoundTable table = TableOf({"a", "b"});
+TEST(RunRules, WhoLeftOrWasToLeaveIsNotLost) {
+  RulesForTest table = TableOf({"a", "b"});
   LeaveRun(table, "a");
   EXPECT_FALSE(IsLost(table.state().sites.at("a")));
   EXPECT_TRUE(table.StartDraining("b", "asked to").ok());
@@ -205,8 +205,8 @@ TEST(RoundTable, WhoLeftOrWasToLeaveIsNotLost) {
   EXPECT_FALSE(IsLost(table.state().sites.at("b")));
 }
 
-TEST(RoundTable, ReadyCountsOnlyInTheSitesSessionAndOnceThereAreInitialParameters) {
-  RoundTable table(Rules(), {}, 0);
+TEST(RunRules, ReadyCountsOnlyInTheSitesSessionAndOnceThereAreInitialParameters) {
+  RulesForTest table(Rules(), {}, 0);
   table.Join({.site = "a", .session = "a-1", .held = {}}, 0);
   EXPECT_THAT(table.Ready("a", "a-1"), IsEmpty());
   EXPECT_FALSE(table.IsReady("a"));
@@ -218,8 +218,8 @@ TEST(RoundTable, ReadyCountsOnlyInTheSitesSessionAndOnceThereAreInitialParameter
   EXPECT_THAT(ActionsOf<Enter>(table.Ready("a", "a-1")), ::testing::SizeIs(1));
 }
 
-TEST(RoundTable, LeasesThatWereGoingOnGoOnAfterTheCoordinatorStoodStill) {
-  RoundTable table = TableOf({"a", "b"});
+TEST(RunRules, LeasesThatWereGoingOnGoOnAfterTheCoordinatorStoodStill) {
+  RulesForTest table = TableOf({"a", "b"});
   table.Heard("a", "a-1", {.step = 1}, 600);
   table.StoodStill(700, 5'000);
   table.Heard("b", "b-1", {.step = 1}, 5'000);
@@ -230,20 +230,20 @@ TEST(RoundTable, LeasesThatWereGoingOnGoOnAfterTheCoordinatorStoodStill) {
 }
 
 // It was heard of after the last tick, and the process stood still at some time after that.
-TEST(RoundTable, LeaseOfASiteThatWasHeardOfJustBeforeTheStallHasItsWholeTime) {
-  RoundTable table = TableOf({"a"});
+TEST(RunRules, LeaseOfASiteThatWasHeardOfJustBeforeTheStallHasItsWholeTime) {
+  RulesForTest table = TableOf({"a"});
   table.Heard("a", "a-1", {.step = 1}, 800);
   table.StoodStill(700, 5'000);
   EXPECT_TRUE(HappensAt<Dropped>(table, 6'000));
   EXPECT_THAT(table.ActiveSites(), IsEmpty());
 }
 
-TEST(RoundTable, RestartRenewsAllLeasesAndKnowsEverySession) {
-  RoundTable before = TableOf({"a", "b"});
+TEST(RunRules, RestartRenewsAllLeasesAndKnowsEverySession) {
+  RulesForTest before = TableOf({"a", "b"});
   Contribute(before, "a", 0, 0);
-  RoundTable table(Rules(8, 1, 0, 2), before.state(), 50'000);
+  RulesForTest table(Rules(8, 1, 0, 2), before.state(), 50'000);
   EXPECT_THAT(table.state().sites.at("a").reason, HasSubstr("expected back after the coordinator's restart"));
-  const JoinDecision other = table.Join({.site = "b", .session = "b-2", .held = {}}, 50'000);
+  const auto other = table.Join({.site = "b", .session = "b-2", .held = {}}, 50'000);
   EXPECT_EQ(other.retry_after_ms, kLeaseMs) << "it may be back as another process: " << other.reason;
   EXPECT_THAT(table.Tick(50'000 + kLeaseMs - 1), IsEmpty());
   EXPECT_TRUE(table.Join({.site = "b", .session = "b-1", .held = {0}}, 50'000).resumed);
@@ -251,8 +251,8 @@ TEST(RoundTable, RestartRenewsAllLeasesAndKnowsEverySession) {
   EXPECT_THAT(Names(Only<CloseRound>(Contribute(table, "b", 0, 0))), ElementsAre("a", "b"));
 }
 
-TEST(RoundTable, LeaseOfASiteThatDoesNotHearTheCoordinatorIsCountedFromWhenItDid) {
-  RoundTable table = TableOf({"a", "b"});
+TEST(RunRules, LeaseOfASiteThatDoesNotHearTheCoordinatorIsCountedFromWhenItDid) {
+  RulesForTest table = TableOf({"a", "b"});
   for (int64_t now_ms = 100; now_ms <= 1'500; now_ms += 100) {
     table.Heard("a", "a-1", {.step = 1, .unheard_ms = now_ms - 100}, now_ms);  // its last news are of 100
     table.Heard("b", "b-1", {.step = 1, .unheard_ms = 50}, now_ms);
@@ -262,8 +262,8 @@ TEST(RoundTable, LeaseOfASiteThatDoesNotHearTheCoordinatorIsCountedFromWhenItDid
   EXPECT_TRUE(IsLost(table.state().sites.at("a")));
 }
 
-TEST(RoundTable, LeaseOfASiteWhoseTrainingStandsStillGoesOnAsIfItHadNotReported) {
-  RoundTable table = TableOf({"a", "b"});
+TEST(RunRules, LeaseOfASiteWhoseTrainingStandsStillGoesOnAsIfItHadNotReported) {
+  RulesForTest table = TableOf({"a", "b"});
   table.Heard("a", "a-1", {.step = 1}, 100);
   table.Heard("a", "a-1", {.step = 1, .standing_still = "rank 1 of 2 (host) ended"}, 800);
   EXPECT_EQ(table.state().sites.at("a").reason, "its training stands still: rank 1 of 2 (host) ended");
@@ -272,8 +272,8 @@ TEST(RoundTable, LeaseOfASiteWhoseTrainingStandsStillGoesOnAsIfItHadNotReported)
             "not heard of for 1000 ms (lease_ms): its training stands still: rank 1 of 2 (host) ended");
 }
 
-TEST(RoundTable, ASiteWhoseTrainingGoesOnWithinItsLeaseStays) {
-  RoundTable table = TableOf({"a"});
+TEST(RunRules, ASiteWhoseTrainingGoesOnWithinItsLeaseStays) {
+  RulesForTest table = TableOf({"a"});
   table.Heard("a", "a-1", {.step = 1, .standing_still = "no inner step for 3 s"}, 500);
   table.Heard("a", "a-1", {.step = 2}, 900);
   EXPECT_EQ(table.state().sites.at("a").reason, "");
@@ -281,15 +281,15 @@ TEST(RoundTable, ASiteWhoseTrainingGoesOnWithinItsLeaseStays) {
 }
 
 // Its last news were sent before the coordinator stood still, which it does not see: that time does not count.
-TEST(RoundTable, TimeInWhichTheCoordinatorStoodStillIsNoneWithoutNewsOfIt) {
-  RoundTable table = TableOf({"a"});
+TEST(RunRules, TimeInWhichTheCoordinatorStoodStillIsNoneWithoutNewsOfIt) {
+  RulesForTest table = TableOf({"a"});
   table.StoodStill(400, 2'400);
   table.Heard("a", "a-1", {.step = 1, .unheard_ms = 2'100}, 2'450);  // of 350
   EXPECT_TRUE(HappensAt<Dropped>(table, 3'350));
 }
 
-TEST(RoundTable, InDoubtClosesNoRoundUntilAnOperatorResumes) {
-  RoundTable table = TableOf({"a", "b"});
+TEST(RunRules, InDoubtClosesNoRoundUntilAnOperatorResumes) {
+  RulesForTest table = TableOf({"a", "b"});
   table.Doubt("b holds version 7");
   EXPECT_TRUE(table.held());
   EXPECT_EQ(table.Reason(), "b holds version 7");
@@ -301,14 +301,14 @@ TEST(RoundTable, InDoubtClosesNoRoundUntilAnOperatorResumes) {
   EXPECT_EQ(ActionsOf<CloseRound>(table.Tick(10)).size(), 1);
 }
 
-TEST(RoundTable, DoubtThatAnOperatorHasSettledOrThatMeetsAStopHoldsNothingUp) {
-  RoundTable table = TableOf({"a"}, Rules(8, 1, 0, 2));
+TEST(RunRules, DoubtThatAnOperatorHasSettledOrThatMeetsAStopHoldsNothingUp) {
+  RulesForTest table = TableOf({"a"}, Rules(8, 1, 0, 2));
   table.Doubt("b holds version 7");
   EXPECT_TRUE(table.Resume().ok());
   table.Doubt("c holds version 7");
   EXPECT_FALSE(table.held());
 
-  RoundTable stopped = TableOf({"a"}, Rules(8, 1, 0, 2));
+  RulesForTest stopped = TableOf({"a"}, Rules(8, 1, 0, 2));
   EXPECT_TRUE(stopped.Stop().ok());
   stopped.Doubt("b holds version 7");
   EXPECT_FALSE(stopped.held()) << "or its sites could not drain";

@@ -1,0 +1,22 @@
+// The settings by which the rules of a run decide.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "core/ids.h"
+#include "core/round_config.h"
+#include "core/shard.h"
+#include "core/sync_config.h"
+
+namespace causeway::server {
+
+struct RoundSettings {
+  core::SyncConfig sync;
+  core::MembershipConfig membership;
+  core::Shard shard;
+  core::ValuesConfig values = {.gate = 0};
+  std::function<int64_t(const core::SiteId&)> max_tokens_per_step = nullptr;  // of a site; null or 0: unknown
+};
+
+}  // namespace causeway::server

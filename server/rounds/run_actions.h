@@ -1,0 +1,52 @@
+// The actions that the rules of a run request of their owner, in order.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/ids.h"
+#include "core/membership.h"
+
+namespace causeway::server {
+
+// Request the initial parameters from this site.
+struct RequestSeed {
+  core::SiteId site;
+};
+// Notify this site of its place in the schedule.
+struct Enter {
+  core::SiteId site;
+  core::Entry entry;
+};
+// Merge these contributions: the decision is made, and `base` + 1 is the fragment's version from now on.
+struct CloseRound {
+  struct Contributor {
+    core::SiteId site;
+    core::Version base = 0;  // of its contribution, up to max_staleness behind the round's
+    double weight = 0;       // not normalised, above 0
+    float clip = 1;          // the fraction of its share that is merged
+  };
+  core::FragmentId fragment = 0;
+  core::Version base = 0;
+  std::vector<Contributor> contributors;  // in bytewise order of site
+  std::vector<core::SiteId> sites;        // that share the data from here on
+  std::string reason;                     // "all 3 active sites have contributed", …
+  // Set: nothing is merged, and the round restores the parameters of that version.
+  std::optional<core::Version> rolled_back_to;
+};
+// Discard this site's incomplete uploads; its name is free.
+struct Dropped {
+  core::SiteId site;
+  std::string reason;
+};
+// The site's name and record are given up: the run has reached its limit of sites, and this one has been gone for
+// longest.
+struct Forgotten {
+  core::SiteId site;
+};
+using Action = std::variant<RequestSeed, Enter, CloseRound, Dropped, Forgotten>;
+using Actions = std::vector<Action>;
+
+}  // namespace causeway::server

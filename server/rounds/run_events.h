@@ -1,0 +1,156 @@
+// The events of a run that concern its rules, and the outcome of each.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/ids.h"
+#include "core/membership.h"
+#include "server/rounds/run_actions.h"
+
+namespace causeway::server {
+
+// ---- Sites ----
+
+// A site asks to join, or to continue its session after its control stream broke or its process died.
+struct JoinRequest {
+  core::SiteId site;
+  core::SessionId session;
+  // Versions of the anchors that the site has; empty for a site that has not entered yet.
+  std::vector<core::Version> held;
+  // The site continues from a checkpoint and repeats steps that its session took before. In synchronous mode the
+  // session simply continues; in quorum mode decisions that depended on time cannot be repeated, so the site enters
+  // anew.
+  bool from_checkpoint = false;
+  int64_t stay = 0;  // to a shard beyond the first: the stay to which shard 0 has welcomed the site
+};
+struct SiteReady {  // it holds the anchors
+  core::SiteId site;
+  core::SessionId session;
+};
+// A site's report: renews its lease and gives its step rate.
+struct SiteReport {
+  core::SiteId site;
+  core::SessionId session;
+  core::Step step = 0;
+  bool completing = false;  // it sends nothing more and waits for its open rounds, which then need not wait for it
+  // How long ago it last heard from the coordinator: a site that can no longer be reached takes part in no round even
+  // though its reports arrive, so its lease counts from that time.
+  int64_t unheard_ms = 0;
+  std::string standing_still;  // why its training stands still: its lease runs on as if it had not reported
+};
+struct SiteDisconnected {
+  core::SiteId site;
+  core::SessionId session;
+};
+struct SiteLeaves {
+  core::SiteId site;
+  core::SessionId session;
+  bool finished = false;  // it has done all its steps
+  std::string reason;
+};
+
+// ---- Contributions and initial parameters ----
+
+// RunRules::CheckContribution has accepted it; it is complete and valid, and irrevocable from now on.
+struct ContributionAdmitted {
+  core::SiteId site;
+  core::FragmentId fragment = 0;
+  core::Admitted contribution;
+  int64_t transfer_ms = 0;  // how long its chunks took
+  int64_t parameters = 0;   // of the fragment
+};
+// Its values are refused: the open round no longer expects it, and several in a row put the site in quarantine.
+struct ContributionRefused {
+  core::SiteId site;
+  core::FragmentId fragment = 0;
+  core::Admitted contribution;
+  std::string why;
+};
+struct SeedComplete {};   // the initial parameters of the shard's own fragments
+struct ModelReplaced {};  // they are void; no site has trained yet
+
+// ---- Shards ----
+
+// The report of a shard beyond the first to shard 0, which alone can decide on it.
+struct ShardReport {
+  bool seeded = false;                  // the initial parameters of its fragments are there, of `generation`
+  std::vector<core::Version> versions;  // decided rounds of its own fragments; the others are 0
+  // A site that has to join anew, in that stay: no other site is left to contribute to an open round of this shard.
+  core::SiteId stranded;
+  int64_t stranded_stay = 0;
+  std::optional<uint64_t> generation;  // of the model, unknown to the rules
+
+  friend bool operator==(const ShardReport&, const ShardReport&) = default;
+};
+struct ShardReported {
+  int shard = 0;
+  ShardReport report;
+};
+struct MembershipChanged {  // to a shard beyond the first
+  core::Membership membership;
+};
+
+// ---- Operators: FAILED_PRECONDITION if there is nothing to do ----
+
+struct PauseRun {};  // no round closes, and sites hold
+// Undoes PauseRun, StopRun and RaiseDoubt; draining sites still leave, and may join again. Rounds that it lets close do
+// so at the next Tick.
+struct ResumeRun {};
+// All active sites drain (the owner notifies them), joiners are refused, and the run is done when all have left. Ends a
+// pause: sites leave when their open rounds have closed.
+struct StopRun {};
+// The site leaves when its open rounds have closed; a lost site is no longer missed.
+struct DrainSite {
+  core::SiteId site;
+  std::string reason;
+};
+struct ReleaseSite {  // out of quarantine: it joins anew, from the anchor
+  core::SiteId site;
+};
+// Each open round ends unmerged and restores the parameters of `version`; all sites join anew, from them.
+struct RollBackRun {
+  core::Version version = 0;
+};
+// The state may not be the run's latest: no round closes and sites hold until an operator resumes the run. That
+// settles every later doubt as well, and a stopped run is not held up. Not kept over a restart, after which the site
+// that raised the doubt raises it again.
+struct RaiseDoubt {
+  std::string why;
+};
+
+// ---- Time ----
+
+struct Tick {};  // ends leases and graces; a few dozen times a second
+// The process did not run from then until now, and heard no site: leases continue from where they were.
+struct StoodStill {
+  int64_t from_ms = 0;
+};
+
+using RunEvent =
+    std::variant<JoinRequest, SiteReady, SiteReport, SiteDisconnected, SiteLeaves, ContributionAdmitted,
+                 ContributionRefused, SeedComplete, ModelReplaced, ShardReported, MembershipChanged, PauseRun,
+                 ResumeRun, StopRun, DrainSite, ReleaseSite, RollBackRun, RaiseDoubt, Tick, StoodStill>;
+
+struct JoinDecision {
+  bool accepted = false;
+  bool resumed = false;        // the session is still in the run
+  std::string reason;          // of a refusal
+  int64_t retry_after_ms = 0;  // of a refusal that ends by itself; 0 = final
+  // Accepted: for each fragment, the base version of the site's last admitted contribution, merged or not, in any stay;
+  // −1 = none.
+  std::vector<core::Version> last_admitted;
+  bool forgotten = false;  // accepted: it had a place, but its name was given up since: its state is void
+};
+
+struct Outcome {
+  absl::Status status = absl::OkStatus();  // of an operator's event: else nothing has changed
+  Actions actions;
+  JoinDecision join;  // of a JoinRequest
+};
+
+}  // namespace causeway::server

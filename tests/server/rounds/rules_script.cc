@@ -1,0 +1,184 @@
+#include "tests/server/rounds/rules_script.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "core/check.h"
+
+namespace causeway::server {
+namespace {
+
+std::string WithReason(const std::string& state, const std::string& reason) {
+  return reason.empty() ? state : absl::StrCat(state, ": ", reason);
+}
+
+bool IsOneOf(const std::string& verb, std::initializer_list<const char*> verbs) {
+  return std::find(verbs.begin(), verbs.end(), verb) != verbs.end();
+}
+
+}  // namespace
+
+std::string RulesScript::Play(const std::string& script) {
+  std::string played;
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(script, '\n'))) {
+    if (line.starts_with("->") || line.starts_with("=>")) continue;
+    absl::StrAppend(&played, line, "\n");
+    if (absl::StripAsciiWhitespace(line).empty() || line.starts_with("#")) continue;
+    Do(RulesLine::Of(line));
+    played += std::exchange(said_, "");
+  }
+  if (!script.empty() && script.back() == '\n') played.pop_back();  // the empty line behind it
+  return played;
+}
+
+void RulesScript::Do(const RulesLine& line) {
+  size_t at = 0;
+  at += absl::SimpleAtoi(line.words.at(0), &now_ms_);
+  const std::string& verb = line.words.at(at);
+  if (verb == "settings") {
+    settings_ = SettingsOf(line);
+    if (at == 0) now_ms_ = 0;
+    rules_.emplace(settings_, core::RoundState(), now_ms_);
+    last_state_ = WithReason(RunStateName(rules_->run_state()), rules_->Reason());
+    last_rounds_.clear();
+  } else if (verb == "restart") {  // with the state as it is, or as lines since the last event have said
+    if (!std::exchange(state_given_, false)) state_ = rules_->state();
+    rules_.emplace(settings_, state_, now_ms_, line.Word("seeder"));
+  } else if (verb == "watch") {
+    whole_ = true;
+  } else if (IsOneOf(verb, {"membership", "member"}) && line.words.size() + line.fields.size() > 1) {
+    return AddTo(line, membership_);
+  } else if (IsOneOf(verb, {"state", "site", "contribution", "norms"}) && line.words.size() + line.fields.size() > 1) {
+    state_given_ = true;
+    return AddTo(line, state_);
+  } else if (Ask(verb, line)) {
+    return;
+  } else if (line.words.size() == at + 1) {
+    DoFor(verb, "", line);
+  } else {
+    for (size_t i = at + 1; i < line.words.size(); ++i) DoFor(verb, line.words[i], line);
+  }
+  SayWhatChanged();
+}
+
+void RulesScript::DoFor(const std::string& verb, const std::string& site, const RulesLine& line) {
+  const std::string session = line.Word("session", site + "-1");
+  if (verb == "contribute") return Contribute(site, line);
+  if (verb == "arrive") {
+    Handle(JoinRequest{.site = site, .session = session, .held = {}});
+    Handle(SeedComplete{});
+    return Handle(SiteReady{site, session});
+  }
+  const std::optional<RunEvent> event = EventOf(verb, site, line);
+  CHECK(event.has_value());
+  Handle(*event);
+}
+
+std::optional<RunEvent> RulesScript::EventOf(const std::string& verb, const std::string& site,
+                                             const RulesLine& line) const {
+  const std::string session = line.Word("session", site + "-1");
+  const auto fragment = static_cast<core::FragmentId>(line.Number("fragment"));
+  if (verb == "join") {
+    return JoinRequest{site, session, line.Numbers("held"), line.Number("checkpoint") != 0, line.Number("stay")};
+  }
+  if (verb == "ready") return SiteReady{site, session};
+  if (verb == "report") {
+    return SiteReport{site,     session, line.Number("step"), line.Number("completing") != 0, line.Number("unheard"),
+                      line.text};
+  }
+  if (verb == "disconnect") return SiteDisconnected{site, session};
+  if (verb == "leave") return SiteLeaves{site, session, line.Number("finished") != 0, line.text};
+  if (verb == "admit") {
+    return ContributionAdmitted{site, fragment, AdmittedOf(line), line.Number("transfer"), line.Number("parameters")};
+  }
+  if (verb == "refuse") return ContributionRefused{site, fragment, AdmittedOf(line), line.text};
+  if (verb == "seeded") return SeedComplete{};
+  if (verb == "another_model") return ModelReplaced{};
+  if (verb == "shard") {
+    return ShardReported{static_cast<int>(line.Number("index")),
+                         {.seeded = line.Number("seeded") != 0,
+                          .versions = line.Numbers("versions"),
+                          .stranded = line.Word("stranded"),
+                          .stranded_stay = line.Number("stay")}};
+  }
+  if (verb == "follow") return MembershipChanged{membership_};
+  if (verb == "pause") return PauseRun{};
+  if (verb == "resume") return ResumeRun{};
+  if (verb == "stop") return StopRun{};
+  if (verb == "drain") return DrainSite{site, line.text};
+  if (verb == "release") return ReleaseSite{site};
+  if (verb == "rollback") return RollBackRun{line.Number("version")};
+  if (verb == "doubt") return RaiseDoubt{line.text};
+  if (verb == "tick") return Tick{};
+  if (verb == "stood_still") return StoodStill{line.Number("from")};
+  return std::nullopt;
+}
+
+bool RulesScript::Ask(const std::string& verb, const RulesLine& line) {
+  const std::string site = line.words.size() > 1 ? line.words.back() : "";
+  const auto fragment = static_cast<core::FragmentId>(line.Number("fragment"));
+  if (verb == "check") {
+    Say(TextOf(rules_->CheckContribution(site, line.Word("session", site + "-1"), fragment, AdmittedOf(line))));
+  } else if (verb == "too_long") {
+    Say(rules_->WhyTooLong(site, fragment, AdmittedOf(line), line.Number("parameters")).value_or("no"));
+  } else if (verb == "membership" || verb == "state") {
+    const std::string text = verb == "state" ? TextOf(rules_->state()) : TextOf(rules_->membership());
+    for (const std::string& one : std::vector<std::string>(absl::StrSplit(text, '\n', absl::SkipEmpty()))) Say(one);
+  } else if (verb == "report_of_shard") {
+    Say(TextOf(rules_->report()));
+  } else if (verb == "outliers") {
+    for (const Outlier& one : rules_->outliers()) {
+      Say(absl::StrCat(one.site, " fragment=", one.fragment, " base=", one.base, " rounds=", one.rounds, " : ",
+                       one.text));
+    }
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// As the coordinator does it.
+void RulesScript::Contribute(const core::SiteId& site, const RulesLine& line) {
+  const auto fragment = static_cast<core::FragmentId>(line.Number("fragment"));
+  core::Admitted sent = AdmittedOf(line);
+  if (sent.tokens == 0) sent.tokens = 100;
+  if (sent.steps == 0) sent.steps = 10;
+  const std::string session = line.Word("session", site + "-1");
+  const absl::Status status = rules_->CheckContribution(site, session, fragment, sent);
+  if (!status.ok()) return Say(TextOf(status));
+  const int64_t parameters = line.Number("parameters", sent.norm == 0 ? 0 : 100);
+  if (sent.norm > 0) {
+    if (const auto why = rules_->WhyTooLong(site, fragment, sent, parameters)) {
+      Say("too long : " + *why);
+      return Handle(ContributionRefused{site, fragment, sent, *why});
+    }
+  }
+  Handle(ContributionAdmitted{site, fragment, sent, line.Number("transfer"), parameters});
+}
+
+void RulesScript::Handle(const RunEvent& event) {
+  const Outcome outcome = rules_->Handle(event, now_ms_);
+  if (!outcome.status.ok()) Say(TextOf(outcome.status));
+  if (const auto* join = std::get_if<JoinRequest>(&event); join != nullptr && (whole_ || !outcome.join.accepted)) {
+    Say(TextOf(outcome.join));
+  }
+  for (const Action& action : outcome.actions) Say(TextOf(action));
+}
+
+void RulesScript::SayWhatChanged() {
+  const std::string state = WithReason(RunStateName(rules_->run_state()), rules_->Reason());
+  if (state != last_state_) absl::StrAppend(&said_, "=> ", last_state_ = state, "\n");
+  last_rounds_.resize(settings_.sync.map_fragments(), "idle");
+  for (core::FragmentId p = 0; p < settings_.sync.map_fragments(); ++p) {
+    const std::string round = WithReason(RoundPhaseName(rules_->Phase(p)), rules_->RoundReason(p));
+    if (round != last_rounds_[p]) absl::StrAppend(&said_, "=> fragment ", p, " ", last_rounds_[p] = round, "\n");
+  }
+  if (whole_) absl::StrAppend(&said_, "=> ", absl::Hex(std::hash<std::string>()(TextOf(rules_->state()))), "\n");
+}
+
+}  // namespace causeway::server

@@ -1,0 +1,287 @@
+#include "tests/server/rounds/rules_text.h"
+
+#include <algorithm>
+#include <charconv>
+#include <concepts>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "core/check.h"
+
+namespace causeway::server {
+
+using core::SiteState;
+
+namespace {
+
+std::string Because(const std::string& reason) { return reason.empty() ? "" : absl::StrCat(" : ", reason); }
+
+// " name=value", unless the value is what an absent field means.
+std::string Field(const char* name, std::integral auto value, int64_t otherwise = 0) {
+  return int64_t{value} == otherwise ? "" : absl::StrCat(" ", name, "=", int64_t{value});
+}
+std::string Field(const char* name, const std::string& value) {
+  return value.empty() ? "" : absl::StrCat(" ", name, "=", value);
+}
+template <typename T>
+std::string Field(const char* name, const std::vector<T>& values) {
+  return values.empty() ? "" : absl::StrCat(" ", name, "=", absl::StrJoin(values, ","));
+}
+std::string Field(const char* name, double value) {
+  return value == 0 ? "" : absl::StrCat(" ", name, "=", RealText(value));
+}
+
+SiteState StateNamed(const std::string& name) {
+  for (SiteState state : {SiteState::kJoining, SiteState::kTraining, SiteState::kDraining, SiteState::kGone}) {
+    if (name == core::SiteStateName(state)) return state;
+  }
+  CHECK(false);
+}
+
+std::string TextOf(const core::Admitted& admitted) {
+  return absl::StrCat(" base=", admitted.base, Field("tokens", admitted.tokens), Field("steps", admitted.steps),
+                      Field("norm", admitted.norm));
+}
+
+struct TextOfAction {
+  std::string operator()(const RequestSeed& action) const { return absl::StrCat("seed ", action.site); }
+  std::string operator()(const Enter& action) const {
+    const core::Entry& entry = action.entry;
+    return absl::StrCat("enter ", action.site, Field("step", entry.step), Field("stay", entry.stay),
+                        Field("versions", entry.versions), Field("first", entry.first_versions),
+                        Field("sites", entry.sites));
+  }
+  std::string operator()(const CloseRound& action) const {
+    std::vector<std::string> from;
+    for (const CloseRound::Contributor& one : action.contributors) {
+      from.push_back(absl::StrCat(one.site, "@", one.base, "*", RealText(one.weight),
+                                  one.clip == 1 ? "" : absl::StrCat("/", RealText(one.clip))));
+    }
+    return absl::StrCat("close fragment=", action.fragment, " base=", action.base,
+                        action.rolled_back_to ? absl::StrCat(" restores=", *action.rolled_back_to) : "",
+                        Field("from", from), Field("sites", action.sites), Because(action.reason));
+  }
+  std::string operator()(const Dropped& action) const {
+    return absl::StrCat("drop ", action.site, Because(action.reason));
+  }
+  std::string operator()(const Forgotten& action) const { return absl::StrCat("forget ", action.site); }
+};
+
+}  // namespace
+
+RulesLine RulesLine::Of(const std::string& line) {
+  RulesLine result;
+  const size_t colon = line.find(" : ");
+  if (colon != std::string::npos) result.text = line.substr(colon + 3);
+  for (const std::string& word :
+       std::vector<std::string>(absl::StrSplit(line.substr(0, colon), ' ', absl::SkipEmpty()))) {
+    const size_t equals = word.find('=');
+    if (equals == std::string::npos) {
+      result.words.emplace_back(word);
+    } else {
+      result.fields[std::string(word.substr(0, equals))] = word.substr(equals + 1);
+    }
+  }
+  return result;
+}
+
+std::string RulesLine::Word(const std::string& field, const std::string& otherwise) const {
+  const auto found = fields.find(field);
+  return found == fields.end() ? otherwise : found->second;
+}
+
+int64_t RulesLine::Number(const std::string& field, int64_t otherwise) const {
+  const auto found = fields.find(field);
+  if (found == fields.end()) return otherwise;
+  int64_t number = 0;
+  CHECK(absl::SimpleAtoi(found->second, &number));
+  return number;
+}
+
+double RulesLine::Real(const std::string& field, double otherwise) const {
+  const auto found = fields.find(field);
+  if (found == fields.end()) return otherwise;
+  double number = 0;
+  CHECK(absl::SimpleAtod(found->second, &number));
+  return number;
+}
+
+std::vector<std::string> RulesLine::List(const std::string& field) const {
+  return absl::StrSplit(Word(field), ',', absl::SkipEmpty());
+}
+
+std::vector<int64_t> RulesLine::Numbers(const std::string& field) const {
+  std::vector<int64_t> numbers;
+  for (const std::string& text : List(field)) CHECK(absl::SimpleAtoi(text, &numbers.emplace_back()));
+  return numbers;
+}
+
+std::string RealText(double value) {
+  char text[32];
+  return std::string(text, std::to_chars(text, text + sizeof(text), value).ptr);
+}
+
+std::string TextOf(const Action& action) { return std::visit(TextOfAction(), action); }
+
+std::string TextOf(const JoinDecision& decision) {
+  if (!decision.accepted)
+    return absl::StrCat("refused", Field("retry", decision.retry_after_ms), Because(decision.reason));
+  return absl::StrCat("accepted", decision.resumed ? " resumed" : "", decision.forgotten ? " forgotten" : "",
+                      Field("admitted", decision.last_admitted));
+}
+
+std::string TextOf(const absl::Status& status) {
+  return status.ok() ? "ok" : absl::StrCat(absl::StatusCodeToString(status.code()), " : ", status.message());
+}
+
+std::string TextOf(const core::Membership& membership) {
+  std::string text = absl::StrCat("membership", Field("started", membership.started),
+                                  Field("finished", membership.finished), Field("paused", membership.paused),
+                                  Field("stopped", membership.stopped), Field("seeder", membership.seeder), "\n");
+  for (const auto& [site, member] : membership.sites) {
+    absl::StrAppend(&text, "  member ", site, Field("session", member.session), Field("stay", member.stay),
+                    Field("state", std::string(core::SiteStateName(member.state))),
+                    Field("first", member.first_versions), Field("releases", member.releases), Because(member.reason),
+                    "\n");
+  }
+  return text;
+}
+
+std::string TextOf(const core::RoundState& state) {
+  std::string text = absl::StrCat("state", Field("seeded", state.seeded), Field("started", state.started),
+                                  Field("finished", state.finished), Field("paused", state.paused),
+                                  Field("stopped", state.stopped), Field("versions", state.versions), "\n");
+  for (const auto& [site, record] : state.sites) {
+    absl::StrAppend(&text, "  site ", site, Field("session", record.session), Field("stay", record.stay),
+                    Field("state", std::string(core::SiteStateName(record.state))),
+                    Field("first", record.first_versions), Field("merged", record.last_merged),
+                    Field("refusals", record.refusals), Field("quarantined", record.quarantined),
+                    Field("starts_anew", record.starts_anew), Field("releases", record.releases),
+                    Because(record.reason), "\n");
+  }
+  for (size_t p = 0; p < state.contributions.size(); ++p) {
+    for (const auto& [site, admitted] : state.contributions[p]) {
+      absl::StrAppend(&text, "  contribution ", site, " fragment=", p, TextOf(admitted), "\n");
+    }
+  }
+  for (size_t p = 0; p < state.norms.size(); ++p) {
+    for (const core::RoundNorms& round : state.norms[p]) {
+      const auto real = [](std::string* out, double norm) { out->append(RealText(norm)); };
+      absl::StrAppend(&text, "  norms fragment=", p, " version=", round.version,
+                      " norms=", absl::StrJoin(round.norms, ",", real), "\n");
+    }
+  }
+  return text;
+}
+
+std::string TextOf(const ShardReport& report) {
+  return absl::StrCat("report", Field("seeded", report.seeded), Field("versions", report.versions),
+                      Field("stranded", report.stranded), Field("stay", report.stranded_stay));
+}
+
+std::string TextOf(const RoundSettings& settings) {
+  const core::SyncConfig& sync = settings.sync;
+  const core::MembershipConfig& membership = settings.membership;
+  const int64_t most = settings.max_tokens_per_step == nullptr ? 0 : settings.max_tokens_per_step("");
+  return absl::StrCat(
+      "settings", sync.mode == core::SyncMode::kQuorum ? " mode=quorum" : "", " sync_every=", sync.sync_every,
+      " fragments=", sync.num_fragments, Field("parts", sync.parts, 1), Field("delay", sync.fragment_sync_delay),
+      Field("offsets", sync.fragment_offsets), Field("first_send", static_cast<int64_t>(sync.first_send)),
+      Field("min_sites", membership.min_sites, 1), Field("min_quorum", membership.min_quorum, 1),
+      Field("grace_ms", membership.grace_ms), " lease_ms=", membership.lease_ms,
+      Field("max_staleness", membership.max_staleness, 1), Field("weights", static_cast<int64_t>(membership.weights)),
+      Field("gate", settings.values.gate), Field("clip", settings.values.clip),
+      Field("weight_cap", settings.values.weight_cap), Field("shard", settings.shard.index),
+      Field("shards", settings.shard.count, 1), Field("max_tokens_per_step", most));
+}
+
+RoundSettings SettingsOf(const RulesLine& line) {
+  RoundSettings settings;
+  core::SyncConfig& sync = settings.sync;
+  if (line.Word("mode") == "quorum") sync.mode = core::SyncMode::kQuorum;
+  sync.sync_every = line.Number("sync_every", 8);
+  sync.num_fragments = static_cast<int>(line.Number("fragments", 1));
+  sync.parts = static_cast<int>(line.Number("parts", 1));
+  sync.fragment_sync_delay = line.Number("delay");
+  sync.fragment_offsets = line.Numbers("offsets");
+  sync.first_send = static_cast<core::FirstSend>(line.Number("first_send"));
+  core::MembershipConfig& membership = settings.membership;
+  membership.min_sites = static_cast<int>(line.Number("min_sites", 1));
+  membership.min_quorum = static_cast<int>(line.Number("min_quorum", 1));
+  membership.grace_ms = line.Number("grace_ms");
+  membership.lease_ms = line.Number("lease_ms", 1000);
+  membership.max_staleness = line.Number("max_staleness", 1);
+  membership.weights = static_cast<core::WeightRule>(line.Number("weights"));
+  settings.values = {
+      .gate = line.Real("gate"), .clip = line.Number("clip") != 0, .weight_cap = line.Real("weight_cap")};
+  settings.shard = {static_cast<int>(line.Number("shard")), static_cast<int>(line.Number("shards", 1))};
+  if (const int64_t most = line.Number("max_tokens_per_step")) {
+    settings.max_tokens_per_step = [most](const core::SiteId&) { return most; };
+  }
+  return settings;
+}
+
+core::Admitted AdmittedOf(const RulesLine& line) {
+  return {.base = line.Number("base"),
+          .tokens = line.Number("tokens"),
+          .steps = line.Number("steps"),
+          .norm = line.Real("norm")};
+}
+
+void AddTo(const RulesLine& line, core::Membership& membership) {
+  if (line.words.at(0) == "membership") {
+    membership = {.started = line.Number("started") != 0,
+                  .finished = line.Number("finished") != 0,
+                  .paused = line.Number("paused") != 0,
+                  .stopped = line.Number("stopped") != 0,
+                  .seeder = line.Word("seeder"),
+                  .sites = {}};
+    return;
+  }
+  CHECK(line.words.at(0) == "member");
+  membership.sites[line.words.at(1)] = {.session = line.Word("session"),
+                                        .stay = line.Number("stay"),
+                                        .state = StateNamed(line.Word("state")),
+                                        .reason = line.text,
+                                        .first_versions = line.Numbers("first"),
+                                        .releases = line.Number("releases")};
+}
+
+void AddTo(const RulesLine& line, core::RoundState& state) {
+  const std::string& kind = line.words.at(0);
+  if (kind == "state") {
+    state = {};
+    state.seeded = line.Number("seeded") != 0;
+    state.started = line.Number("started") != 0;
+    state.finished = line.Number("finished") != 0;
+    state.paused = line.Number("paused") != 0;
+    state.stopped = line.Number("stopped") != 0;
+    state.versions = line.Numbers("versions");
+    state.contributions.resize(state.versions.size());
+    state.norms.resize(state.versions.size());
+  } else if (kind == "site") {
+    core::SiteRecord& record = state.sites[line.words.at(1)];
+    record.session = line.Word("session");
+    record.stay = line.Number("stay");
+    record.state = StateNamed(line.Word("state"));
+    record.reason = line.text;
+    record.first_versions = line.Numbers("first");
+    record.last_merged = line.Numbers("merged");
+    record.refusals = static_cast<int>(line.Number("refusals"));
+    record.quarantined = line.Number("quarantined") != 0;
+    record.starts_anew = line.Number("starts_anew") != 0;
+    record.releases = line.Number("releases");
+  } else if (kind == "contribution") {
+    state.contributions.at(line.Number("fragment"))[line.words.at(1)] = AdmittedOf(line);
+  } else {
+    CHECK(kind == "norms");
+    core::RoundNorms& round = state.norms.at(line.Number("fragment")).emplace_back();
+    round.version = line.Number("version");
+    for (const std::string& text : line.List("norms")) CHECK(absl::SimpleAtod(text, &round.norms.emplace_back()));
+  }
+}
+
+}  // namespace causeway::server
