@@ -98,7 +98,7 @@ struct MembershipChanged {  // to a shard beyond the first
 // ---- Operators: FAILED_PRECONDITION if there is nothing to do ----
 
 struct PauseRun {};  // no round closes, and sites hold
-// Undoes PauseRun, StopRun and RaiseDoubt; draining sites still leave, and may join again. Rounds that it lets close do
+// Undoes PauseRun, StopRun and HoldRun; draining sites still leave, and may join again. Rounds that it lets close do
 // so at the next Tick.
 struct ResumeRun {};
 // All active sites drain (the owner notifies them), joiners are refused, and the run is done when all have left. Ends a
@@ -116,10 +116,13 @@ struct ReleaseSite {  // out of quarantine: it joins anew, from the anchor
 struct RollBackRun {
   core::Version version = 0;
 };
-// The state may not be the run's latest: no round closes and sites hold until an operator resumes the run. That
-// settles every later doubt as well, and a stopped run is not held up. Not kept over a restart, after which the site
-// that raised the doubt raises it again.
-struct RaiseDoubt {
+// This process has a reason to hold the run, until an operator resumes it: no round closes, and sites hold. That
+// settles every later hold of the kind as well, and a stopped run is not held up. Not kept over a restart.
+enum class Hold {
+  kDoubt,  // the state may not be the run's latest; after a restart the site that raised the doubt raises it again
+};
+struct HoldRun {
+  Hold hold = Hold::kDoubt;
   std::string why;
 };
 
@@ -134,7 +137,7 @@ struct StoodStill {
 using RunEvent =
     std::variant<JoinRequest, SiteReady, SiteReport, SiteDisconnected, SiteLeaves, ContributionAdmitted,
                  ContributionRefused, SeedComplete, ModelReplaced, ShardReported, MembershipChanged, PauseRun,
-                 ResumeRun, StopRun, DrainSite, ReleaseSite, RollBackRun, RaiseDoubt, Tick, StoodStill>;
+                 ResumeRun, StopRun, DrainSite, ReleaseSite, RollBackRun, HoldRun, Tick, StoodStill>;
 
 struct JoinDecision {
   bool accepted = false;

@@ -1,69 +1,320 @@
 #include "server/rounds/run_rules.h"
 
+#include <algorithm>
+#include <utility>
 #include <variant>
 
+#include "core/check.h"
+#include "server/rounds/gone_names.h"
+#include "server/rounds/reasons.h"
+#include "server/rounds/rule_parts.h"
+
 namespace causeway::server {
+
+using core::SiteId;
+using core::SiteState;
+
 namespace {
 
-struct Step {
-  RoundTable& table;
-  int64_t now_ms;
+LeadRules* Lead(RuleParts& run) { return std::get_if<LeadRules>(&run.role); }
 
-  Outcome operator()(const JoinRequest& e) {
-    TableJoin join = table.Join(e, now_ms);
-    return {.actions = std::move(join.actions), .join = join};
+// ---- Sites ----
+
+void Accept(RuleParts& run, const SiteId& site, JoinDecision& decision) {
+  run.members.Connect(site);
+  run.pace.Interrupted(site);
+  decision.accepted = true;
+  decision.last_admitted = run.rounds.LastAdmitted(site);
+}
+
+// At shard 0.
+Outcome Join(RuleParts& run, LeadRules& lead, const JoinRequest& request) {
+  Outcome outcome;
+  JoinDecision& decision = outcome.join;
+  const SiteId& site = request.site;
+  const bool in_session = run.facts.InSession(site, request.session);
+  const char* const anew = in_session ? lead.WhyAnew(request) : nullptr;
+  if (anew != nullptr) Drop(run, site, anew, outcome.actions);
+  if (in_session && anew == nullptr) {
+    core::SiteRecord& record = run.facts.state.sites[site];
+    decision.resumed = core::IsActive(record.state);
+    record.reason.clear();
+  } else {
+    decision.reason = lead.WhyClosed();
+    if (decision.reason.empty() && !in_session) {
+      if (StateOf(run.facts) == RunState::kDone) {
+        decision.reason = "the run is done";
+      } else {
+        decision = run.members.WhyNameIsTaken(site);
+      }
+    }
+    if (!decision.reason.empty()) return outcome;
+    if (const std::optional<SiteId> given_up = run.members.MakeRoomFor(site)) {
+      outcome.actions.push_back(Forgotten{*given_up});
+      decision.forgotten = !request.held.empty();
+    }
+    lead.Begin(request);
   }
-  Outcome operator()(const SiteReady& e) { return {.actions = table.Ready(e.site, e.session)}; }
-  Outcome operator()(const SiteReport& e) {
-    return {.actions = table.Heard(e.site, e.session, {e.step, e.completing, e.unheard_ms, e.standing_still}, now_ms)};
+  decision.forgotten |= lead.IsVoid(request);
+  Accept(run, site, decision);
+  lead.AskForSeed(site, outcome.actions);
+  return outcome;
+}
+
+// At another: shard 0's welcome has already decided about the site's transfers.
+Outcome Join(RuleParts& run, ShardRules& shard, const JoinRequest& request) {
+  if (!shard.Knows(request)) return {.join = ShardRules::AskAgain()};
+  Outcome outcome{.join = {.resumed = true}};
+  Accept(run, request.site, outcome.join);
+  shard.Accepted(request.site, outcome.actions);
+  return outcome;
+}
+
+Outcome On(RuleParts& run, const JoinRequest& event) {
+  return std::visit([&](auto& role) { return Join(run, role, event); }, run.role);
+}
+
+Outcome On(RuleParts& run, const SiteReady& event) {
+  return {.actions = Lead(run) == nullptr ? Actions() : Lead(run)->Ready(event)};
+}
+
+Outcome On(RuleParts& run, const SiteReport& event) {
+  Outcome outcome;
+  if (!run.facts.InSession(event.site, event.session) || !run.members.Report(event)) return outcome;
+  // A site reports several times within its lease, or it was cut off.
+  const int64_t longest_gap_ms = run.facts.settings.membership.lease_ms / 2;
+  if (event.step >= run.facts.links[event.site].entry_step) {
+    run.pace.Heard(event.site, event.step, run.facts.now_ms, longest_gap_ms);
   }
-  Outcome operator()(const SiteDisconnected& e) {
-    table.Disconnected(e.site, e.session, now_ms);
-    return {};
+  if (run.members.Completes(event)) CloseRounds(run, outcome.actions);
+  return outcome;
+}
+
+Outcome On(RuleParts& run, const SiteDisconnected& event) {
+  if (!run.facts.InSession(event.site, event.session)) return {};
+  run.members.Disconnect(event.site);
+  run.pace.Interrupted(event.site);
+  return {};
+}
+
+Outcome On(RuleParts& run, const SiteLeaves& event) {
+  Outcome outcome;
+  if (!run.facts.InSession(event.site, event.session)) return outcome;
+  run.facts.state.finished |= event.finished;
+  Drop(run, event.site, event.reason, outcome.actions);
+  return outcome;
+}
+
+// ---- Contributions and initial parameters ----
+
+Outcome On(RuleParts& run, const ContributionAdmitted& event) {
+  run.values.Admit(event);
+  run.rounds.Admit(event);
+  Outcome outcome;
+  CloseRounds(run, outcome.actions);
+  return outcome;
+}
+
+Outcome On(RuleParts& run, const ContributionRefused& event) {
+  run.values.Refuse(event);
+  Outcome outcome;
+  CloseRounds(run, outcome.actions);
+  DropStranded(run, outcome.actions);
+  return outcome;
+}
+
+Outcome On(RuleParts& run, const SeedComplete&) {
+  run.facts.seeded_here = true;
+  return {.actions = std::visit([](auto& role) { return role.Seeded(); }, run.role)};
+}
+
+Outcome On(RuleParts& run, const ModelReplaced&) {
+  CHECK(!run.facts.state.started);
+  run.facts.seeded_here = run.facts.state.seeded = false;
+  if (LeadRules* lead = Lead(run)) lead->BeginAnotherModel();
+  return {};
+}
+
+// ---- Shards ----
+
+Outcome On(RuleParts& run, const ShardReported& event) {
+  LeadRules& lead = std::get<LeadRules>(run.role);
+  Outcome outcome{.actions = lead.Report(event)};
+  if (lead.IsStranded(event.report)) {
+    Drop(run, event.report.stranded,
+         absl::StrCat("no site is left to fill an open round of shard ", event.shard, "; joins anew"), outcome.actions);
   }
-  Outcome operator()(const SiteLeaves& e) {
-    return {.actions = table.Leave(e.site, e.session, e.finished, e.reason, now_ms)};
+  return outcome;
+}
+
+Outcome On(RuleParts& run, const MembershipChanged& event) {
+  ShardRules& shard = std::get<ShardRules>(run.role);
+  const core::Membership& membership = event.membership;
+  Outcome outcome;
+  const auto ended = shard.Ended(membership);
+  const bool another_seeder = shard.IsNews(membership.seeder, ended);
+  for (const auto& [site, reason] : ended) End(run, site, reason, outcome.actions);
+  for (const SiteId& site : shard.Unknown(membership)) {
+    run.members.Forget(site);
+    outcome.actions.push_back(Forgotten{site});
   }
-  Outcome operator()(const ContributionAdmitted& e) {
-    return {.actions = table.Admit(e.site, e.fragment, e.contribution, e.transfer_ms, now_ms, e.parameters)};
+  if ((run.facts.state.paused && !membership.paused) || run.facts.state.stopped != membership.stopped) {
+    run.pace.InterruptedAll();  // sites stood still
   }
-  Outcome operator()(const ContributionRefused& e) {
-    return {.actions = table.RefuseValues(e.site, e.fragment, e.contribution, e.why, now_ms)};
+  const std::vector<SiteId> entered = shard.Take(membership);
+  run.holds.Pause(membership.paused);
+  for (const auto& [site, member] : membership.sites) run.members.Follow(site, member.state);
+  for (const SiteId& site : entered) outcome.actions.push_back(shard.Place(site));
+  if (another_seeder) shard.AskForSeed(outcome.actions);
+  CloseRounds(run, outcome.actions);
+  return outcome;
+}
+
+// ---- Operators ----
+
+absl::Status RefuseIfDone(const RuleParts& run) {
+  if (StateOf(run.facts) != RunState::kDone) return absl::OkStatus();
+  return absl::FailedPreconditionError("the run is done");
+}
+
+absl::Status Pause(RuleParts& run) {
+  if (run.facts.state.paused) return absl::FailedPreconditionError("the run is paused already");
+  if (run.facts.state.stopped) return absl::FailedPreconditionError("the run is stopped");
+  RETURN_IF_ERROR(RefuseIfDone(run));
+  run.holds.Pause(true);
+  return absl::OkStatus();
+}
+
+absl::Status Resume(RuleParts& run) {
+  if (!run.facts.held && !run.facts.state.stopped) {
+    return absl::FailedPreconditionError("the run is neither paused nor stopped by an operator");
   }
-  Outcome operator()(const SeedComplete&) { return {.actions = table.Seeded()}; }
-  Outcome operator()(const ModelReplaced&) {
-    table.BeginAnotherModel();
-    return {};
+  run.holds.Settle();
+  if (Lead(run) == nullptr) return absl::OkStatus();  // this shard cannot resume what shard 0 has paused
+  run.holds.Pause(false);
+  run.facts.state.stopped = false;
+  run.pace.InterruptedAll();  // sites stood still
+  return absl::OkStatus();
+}
+
+absl::Status Stop(RuleParts& run) {
+  if (run.facts.state.stopped) return absl::FailedPreconditionError("the run is stopped already");
+  RETURN_IF_ERROR(RefuseIfDone(run));
+  run.holds.Void();
+  run.holds.Pause(false);  // or the rounds that the sites wait for in order to leave would not close
+  run.facts.state.stopped = true;
+  run.pace.InterruptedAll();
+  run.members.DrainAll("stopped by an operator");
+  return absl::OkStatus();
+}
+
+Outcome On(RuleParts& run, const PauseRun&) { return {.status = Pause(run)}; }
+Outcome On(RuleParts& run, const ResumeRun&) { return {.status = Resume(run)}; }
+Outcome On(RuleParts& run, const StopRun&) { return {.status = Stop(run)}; }
+Outcome On(RuleParts& run, const DrainSite& event) { return {.status = run.members.Drain(event.site, event.reason)}; }
+
+Outcome On(RuleParts& run, const ReleaseSite& event) {
+  Outcome outcome{.status = run.values.Release(event.site)};
+  if (!outcome.status.ok() || run.facts.state.sites.at(event.site).state == SiteState::kGone) return outcome;
+  Drop(run, event.site, "released by an operator; joins anew, from the anchor", outcome.actions);
+  return outcome;
+}
+
+Outcome On(RuleParts& run, const RollBackRun& event) {
+  Outcome outcome{.status = RefuseIfDone(run)};
+  if (outcome.status.ok()) outcome.status = run.rounds.RollBack(event.version, outcome.actions);
+  if (!outcome.status.ok()) return outcome;
+  run.values.RollBack(event.version);
+  for (auto& [site, record] : run.facts.state.sites) {
+    record.starts_anew = true;
+    if (record.state == SiteState::kGone) continue;
+    End(run, site, absl::StrCat("rolled back to version ", event.version, "; joins anew, from the anchor"),
+        outcome.actions);
   }
-  Outcome operator()(const ShardReported& e) { return {.actions = table.HeardOfShard(e.shard, e.report)}; }
-  Outcome operator()(const MembershipChanged& e) { return {.actions = table.Follow(e.membership, now_ms)}; }
-  Outcome operator()(const PauseRun&) { return {.status = table.Pause()}; }
-  Outcome operator()(const ResumeRun&) { return {.status = table.Resume()}; }
-  Outcome operator()(const StopRun&) { return {.status = table.Stop()}; }
-  Outcome operator()(const DrainSite& e) { return {.status = table.StartDraining(e.site, e.reason)}; }
-  Outcome operator()(const ReleaseSite& e) {
-    Outcome outcome;
-    outcome.status = table.Release(e.site, outcome.actions, now_ms);
-    return outcome;
+  return outcome;
+}
+
+Outcome On(RuleParts& run, const HoldRun& event) {
+  const bool over = run.facts.state.stopped || StateOf(run.facts) == RunState::kDone;
+  if (!over) run.holds.Raise(event.hold, event.why);
+  return {};
+}
+
+// ---- Time ----
+
+Outcome On(RuleParts& run, const Tick&) {
+  Outcome outcome;
+  if (Lead(run) != nullptr) {
+    for (const auto& [site, why] : run.members.Expired()) {
+      if (run.facts.links.contains(site)) Drop(run, site, why, outcome.actions);  // else gone with another one
+    }
+    for (const SiteId& site : Lead(run)->Unwelcome()) Drop(run, site, "stopped by an operator", outcome.actions);
   }
-  Outcome operator()(const RollBackRun& e) {
-    Outcome outcome;
-    outcome.status = table.RollBack(e.version, outcome.actions, now_ms);
-    return outcome;
-  }
-  Outcome operator()(const RaiseDoubt& e) {
-    table.Doubt(e.why);
-    return {};
-  }
-  Outcome operator()(const Tick&) { return {.actions = table.Tick(now_ms)}; }
-  Outcome operator()(const StoodStill& e) {
-    table.StoodStill(e.from_ms, now_ms);
-    return {};
-  }
-};
+  CloseRounds(run, outcome.actions);
+  return outcome;
+}
+
+Outcome On(RuleParts& run, const StoodStill& event) {
+  run.members.StoodStill(event.from_ms, run.facts.now_ms);
+  run.pace.InterruptedAll();  // reports that were delayed meanwhile arrive all at once
+  return {};
+}
 
 }  // namespace
 
-Outcome RunRules::Handle(const RunEvent& event, int64_t now_ms) { return std::visit(Step{table_, now_ms}, event); }
+RunRules::RunRules(const RoundSettings& settings, core::RoundState state, int64_t now_ms, const SiteId& seeder)
+    : parts_(std::make_unique<RuleParts>(settings, std::move(state), now_ms, seeder)) {}
+RunRules::RunRules(RunRules&&) noexcept = default;
+RunRules& RunRules::operator=(RunRules&&) noexcept = default;
+RunRules::~RunRules() = default;
+
+Outcome RunRules::Handle(const RunEvent& event, int64_t now_ms) {
+  parts_->facts.now_ms = std::max(parts_->facts.now_ms, now_ms);
+  return std::visit([&](const auto& one) { return On(*parts_, one); }, event);
+}
+
+absl::Status RunRules::CheckContribution(const SiteId& site, const core::SessionId& session, core::FragmentId fragment,
+                                         const core::Admitted& contribution) const {
+  RETURN_IF_ERROR(parts_->rounds.Check(site, session, fragment, contribution.base));
+  return parts_->values.Check(site, fragment, contribution);
+}
+
+std::optional<std::string> RunRules::WhyTooLong(const SiteId& site, core::FragmentId fragment,
+                                                const core::Admitted& contribution, int64_t parameters) const {
+  return parts_->values.WhyTooLong(site, fragment, contribution, parameters);
+}
+
+const core::RoundState& RunRules::state() const { return parts_->facts.state; }
+RunState RunRules::run_state() const { return StateOf(parts_->facts); }
+bool RunRules::held() const { return parts_->facts.held; }
+bool RunRules::doubted() const { return parts_->holds.raised(); }
+RoundPhase RunRules::Phase(core::FragmentId fragment) const { return parts_->rounds.Phase(fragment); }
+const std::vector<Outlier>& RunRules::outliers() const { return parts_->values.outliers(); }
+std::vector<SiteId> RunRules::ActiveSites() const { return parts_->facts.ActiveSites(); }
+std::vector<core::Version> RunRules::LastAdmitted(const SiteId& site) const {
+  return parts_->rounds.LastAdmitted(site);
+}
+core::Membership RunRules::membership() const { return std::get<LeadRules>(parts_->role).membership(); }
+ShardReport RunRules::report() const { return std::get<ShardRules>(parts_->role).Report(Stranded(*parts_)); }
+
+std::string RunRules::Reason() const {
+  const std::string waits = std::visit([](const auto& role) { return role.WhyWaiting(); }, parts_->role);
+  return RunReason(parts_->facts, parts_->holds.Reason(), waits);
+}
+
+std::string RunRules::RoundReason(core::FragmentId fragment) const {
+  return server::RoundReason(parts_->facts, parts_->rounds, fragment, parts_->holds.Reason());
+}
+
+bool RunRules::AnySiteIn() const {
+  return std::ranges::any_of(state().sites, [](const auto& site) { return site.second.state != SiteState::kGone; });
+}
+
+bool RunRules::IsReady(const SiteId& site) const {
+  const LeadRules* lead = Lead(*parts_);
+  return lead != nullptr && lead->IsReady(site);
+}
+
+bool RunRules::MayHaveForgotten(const SiteId& site) const { return GoneNames::MayHaveForgotten(state(), site); }
 
 }  // namespace causeway::server

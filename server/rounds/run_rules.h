@@ -1,20 +1,43 @@
+// The rules of a run: which sites are in, when a round closes, what a joiner waits for. A function of (state, event,
+// now): no gRPC, no mutex, no clock, no file, so that a week of churn runs in milliseconds in a test.
+//
+//   event, now ─► Handle ─► MemberRules   streams, leases, names
+//                           LeadRules     shard 0: who joins, the start, the seeder │ one of
+//                           ShardRules    another: follows shard 0                  │ the two
+//                           RoundRules    quorum, grace, distance
+//                           ValueRules    counts, norms, weights, quarantine
+//                           Holds         why the run is held
+//                  Outcome ◄─ Drop, CloseRounds (rule_parts.h): what touches several of them
+//
+// A run may have several coordinators, each with fragments of its own (core/shard.h). Each decision carries its reason:
+// the same words in the log, in /status and in tests (reasons.h). Times are milliseconds of the caller's monotonic
+// clock. core::RoundState holds everything that a restart must find again; time estimates are not in it, and start
+// anew. One owner at a time. Source: docs/architecture.md.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "server/rounds/round_table.h"
+#include "absl/status/status.h"
+#include "server/rounds/round_settings.h"
 #include "server/rounds/run_events.h"
+#include "server/rounds/run_state.h"
 
 namespace causeway::server {
+
+struct RuleParts;
 
 class RunRules {
  public:
   // A new run, or one that continues from a saved state: all leases start anew at `now_ms`. `seeder`: the site from
   // which the initial parameters were requested; the request is repeated when it is back.
-  RunRules(const RoundSettings& settings, core::RoundState state, int64_t now_ms, const core::SiteId& seeder = "")
-      : table_(settings, std::move(state), now_ms, seeder) {}
+  RunRules(const RoundSettings& settings, core::RoundState state, int64_t now_ms, const core::SiteId& seeder = "");
+  RunRules(RunRules&&) noexcept;
+  RunRules& operator=(RunRules&&) noexcept;
+  ~RunRules();
 
   Outcome Handle(const RunEvent& event, int64_t now_ms);
 
@@ -22,36 +45,35 @@ class RunRules {
   // even after its session ended); FAILED_PRECONDITION, with the reason, if it is refused; INVALID_ARGUMENT if only its
   // tokens and steps are wrong: a ContributionRefused follows.
   absl::Status CheckContribution(const core::SiteId& site, const core::SessionId& session, core::FragmentId fragment,
-                                 const core::Admitted& contribution) const {
-    return table_.CheckContribution(site, session, fragment, contribution);
-  }
+                                 const core::Admitted& contribution) const;
   // Why the length of a contribution that CheckContribution has accepted is refused (server/rounds/value_gate.h), for
   // `parameters` values; nothing if it is accepted.
   std::optional<std::string> WhyTooLong(const core::SiteId& site, core::FragmentId fragment,
-                                        const core::Admitted& contribution, int64_t parameters) const {
-    return table_.WhyTooLong(site, fragment, contribution, parameters);
-  }
+                                        const core::Admitted& contribution, int64_t parameters) const;
 
-  const core::RoundState& state() const { return table_.state(); }
-  RunState run_state() const { return table_.run_state(); }
-  std::string Reason() const { return table_.Reason(); }
-  bool held() const { return table_.held(); }
-  bool doubted() const { return table_.doubted(); }
-  RoundPhase Phase(core::FragmentId fragment) const { return table_.Phase(fragment); }
-  std::string RoundReason(core::FragmentId fragment) const { return table_.RoundReason(fragment); }
-  const std::vector<Outlier>& outliers() const { return table_.outliers(); }
+  const core::RoundState& state() const;
+  RunState run_state() const;
+  std::string Reason() const;  // why the run waits, is paused, stopped or done; empty while it trains
+  bool held() const;           // sites should hold before their next step
+  bool doubted() const;        // held for a reason of this process
+  RoundPhase Phase(core::FragmentId fragment) const;
+  // The reason why the open round waits: "1 of 2 for a quorum; waiting for asia, us"; empty before any contribution.
+  std::string RoundReason(core::FragmentId fragment) const;
+  // Contributions of recent rounds that were merged although they were long: there is no gate, or one that scales.
+  const std::vector<Outlier>& outliers() const;
 
-  std::vector<core::SiteId> ActiveSites() const { return table_.ActiveSites(); }
-  bool AnySiteIn() const { return table_.AnySiteIn(); }
-  bool IsReady(const core::SiteId& site) const { return table_.IsReady(site); }
-  std::vector<core::Version> LastAdmitted(const core::SiteId& site) const { return table_.LastAdmitted(site); }
-  bool MayHaveForgotten(const core::SiteId& site) const { return table_.MayHaveForgotten(site); }
+  std::vector<core::SiteId> ActiveSites() const;  // in bytewise order
+  bool AnySiteIn() const;                         // including joining ones
+  bool IsReady(const core::SiteId& site) const;   // it holds the anchors and has no place yet
+  // For each fragment, the base version of the site's last admitted contribution, merged or not; −1: none.
+  std::vector<core::Version> LastAdmitted(const core::SiteId& site) const;
+  bool MayHaveForgotten(const core::SiteId& site) const;
 
-  core::Membership membership() const { return table_.membership(); }
-  ShardReport report() const { return table_.report(); }
+  core::Membership membership() const;  // of shard 0, for the others
+  ShardReport report() const;           // of another, for shard 0
 
  private:
-  RoundTable table_;
+  std::unique_ptr<RuleParts> parts_;
 };
 
 }  // namespace causeway::server

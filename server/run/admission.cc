@@ -84,9 +84,9 @@ JoinDecision Admission::Refuse(const core::SiteId& site, const DoubtFound& found
   if (strangers_.Note(site, found, now_ms)) {
     outbox.Note(std::string(DoubtName(found.doubt)), site, -1, found.text);
     if (found.doubt == Doubt::kHistoryLost) {
-      rules.Handle(
-          RaiseDoubt{absl::StrCat("site ", site, ": ", found.text, "; causewayctl resume goes on without that")},
-          now_ms);
+      rules.Handle(HoldRun{Hold::kDoubt,
+                           absl::StrCat("site ", site, ": ", found.text, "; causewayctl resume goes on without that")},
+                   now_ms);
     }
   }
   return decision;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "server/rounds/gone_names.h"
 #include "transport/messages.h"
 
 namespace causeway::server {

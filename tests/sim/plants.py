@@ -36,7 +36,7 @@ PLANTS = {
          "AND (merged_version IS NULL OR merged_version = (SELECT max(merged_version) FROM contributions)) "
          "ORDER BY site, base")],
     "contribution_stays_in_the_next_round": [
-        ("server/rounds/round_table_rounds.cc", "  contributors.clear();\n  open_[fragment] = {};", "  open_[fragment] = {};"),
+        ("server/rounds/round_rules.cc", "  facts_.state.contributions[fragment].clear();\n", ""),
         ("server/run/open_uploads.cc", ".at(site).contribution;\n  open_[fragment].erase(site);\n", ".at(site).contribution;\n")],
     "residual_applied_twice": [
         ("codecs/error_feedback.cc", "  residual_ = std::move(next_residual_);\n",
@@ -45,7 +45,7 @@ PLANTS = {
         ("server/run/open_uploads.cc",
          "  RETURN_IF_ERROR(CheckStay(run.rules.state(), site, header.context().stay()));\n", "  (void)CheckStay;\n")],
     "repeat_of_what_is_merged_is_refused": [
-        ("server/rounds/round_table_rounds.cc", "base >= 0 && record->second.last_merged[fragment] == base)",
+        ("server/rounds/round_rules.cc", "base >= 0 && record->second.last_merged[fragment] == base)",
          "base >= 0 && record->second.last_merged[fragment] < base)")],
     "outer_momentum_is_lost_at_a_start": [
         ("server/store/snapshots.cc", "  RETURN_IF_ERROR(read(kMomentumName, state.momentum));\n",
@@ -59,7 +59,8 @@ PLANTS = {
          "absl::Status ModelFact::CheckGeneration(std::optional<uint64_t> named) const {\n"
          "  if (named.has_value() || !named.has_value()) return absl::OkStatus();\n")],
     "shard_admits_before_shard_0_says_so": [
-        ("server/rounds/round_table_rounds.cc", "  if (!core::IsActive(record.state)) {", "  if (!core::IsActive(record.state) && !follows()) {")],
+        ("server/rounds/round_rules.cc", "  if (!core::IsActive(record.state)) {",
+         "  if (!core::IsActive(record.state) && facts_.settings.shard.leads()) {")],
     "segments_are_not_synced": [
         ("server/store/segments.cc",
          '    if (::fdatasync(each.file->get()) != 0) return formats::FileError("sync", each.path);\n', "")],

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "server/rounds/gone_names.h"
 #include "server/rounds/run_rules.h"
 
 namespace causeway::server {
@@ -68,7 +69,7 @@ class RulesForTest : public RunRules {
   absl::Status Pause() { return At(PauseRun{}, now_ms_).status; }
   absl::Status Resume() { return At(ResumeRun{}, now_ms_).status; }
   absl::Status Stop() { return At(StopRun{}, now_ms_).status; }
-  void Doubt(const std::string& why) { At(RaiseDoubt{why}, now_ms_); }
+  void Doubt(const std::string& why) { At(HoldRun{Hold::kDoubt, why}, now_ms_); }
   absl::Status StartDraining(const core::SiteId& site, const std::string& reason) {
     return At(DrainSite{site, reason}, now_ms_).status;
   }

@@ -113,7 +113,7 @@ std::optional<RunEvent> RulesScript::EventOf(const std::string& verb, const std:
   if (verb == "drain") return DrainSite{site, line.text};
   if (verb == "release") return ReleaseSite{site};
   if (verb == "rollback") return RollBackRun{line.Number("version")};
-  if (verb == "doubt") return RaiseDoubt{line.text};
+  if (verb == "doubt") return HoldRun{Hold::kDoubt, line.text};
   if (verb == "tick") return Tick{};
   if (verb == "stood_still") return StoodStill{line.Number("from")};
   return std::nullopt;

@@ -1,0 +1,168 @@
+#include "server/rounds/member_rules.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/limits.h"
+
+namespace causeway::server {
+
+using core::SiteId;
+using core::SiteRecord;
+using core::SiteState;
+
+namespace {
+
+constexpr int64_t kAliveMs = 2'500;  // two heartbeats, and their way
+
+std::string WhyStill(const std::string& why) {
+  return why.empty() ? "" : absl::StrCat("its training stands still: ", why);
+}
+
+std::string WhyLost(bool draining, const RunFacts::Link& link, int64_t lease_ms) {
+  return absl::StrCat(draining ? "was to leave; " : "", link.cut_off ? kDoesNotHear : kNotHeardOf, " for ", lease_ms,
+                      " ms (lease_ms)", link.standing_still.empty() ? "" : ": ", WhyStill(link.standing_still));
+}
+
+}  // namespace
+
+MemberRules::MemberRules(RunFacts& facts) : facts_(facts) {
+  for (auto& [site, record] : facts_.state.sites) {
+    if (record.state == SiteState::kGone) {
+      Note(site);
+      continue;
+    }
+    facts_.links[site] = {.connected = false, .deadline_ms = facts_.now_ms + lease_ms()};
+    record.reason = "expected back after the coordinator's restart";
+  }
+}
+
+void MemberRules::Connect(const SiteId& site) {
+  facts_.links[site] = {.connected = true, .deadline_ms = facts_.now_ms + lease_ms()};
+}
+
+void MemberRules::Disconnect(const SiteId& site) {
+  RunFacts::Link& link = facts_.links[site];
+  link.connected = false;
+  link.deadline_ms = facts_.now_ms + lease_ms();
+  facts_.state.sites[site].reason = "its control stream broke; expected back within the lease";
+}
+
+bool MemberRules::Report(const SiteReport& report) {
+  RunFacts::Link& link = facts_.links[report.site];
+  SiteRecord& record = facts_.state.sites[report.site];
+  if (link.standing_still != report.standing_still) {
+    link.standing_still = report.standing_still;
+    record.reason = WhyStill(report.standing_still);
+  }
+  if (!link.standing_still.empty()) return false;
+  const int64_t unheard_ms = RanSince(facts_.now_ms - std::max<int64_t>(0, report.unheard_ms));
+  link.cut_off = unheard_ms > lease_ms() / 2;
+  link.deadline_ms = std::max(link.deadline_ms, facts_.now_ms - unheard_ms + lease_ms());
+  return core::IsActive(record.state);
+}
+
+bool MemberRules::Completes(const SiteReport& report) {
+  return std::exchange(facts_.links[report.site].completing, report.completing) != report.completing;
+}
+
+absl::Status MemberRules::Drain(const SiteId& site, const std::string& reason) {
+  const auto found = facts_.state.sites.find(site);
+  if (found != facts_.state.sites.end() && IsLost(found->second)) {
+    found->second.reason = absl::StrCat(reason, " after its lease had ended");
+    return absl::OkStatus();
+  }
+  if (found == facts_.state.sites.end() || found->second.state != SiteState::kTraining) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("site ", site, " is not training: it is ",
+                     found == facts_.state.sites.end() ? "not in the run" : core::SiteStateName(found->second.state)));
+  }
+  found->second.state = SiteState::kDraining;
+  found->second.reason = reason;
+  return absl::OkStatus();
+}
+
+void MemberRules::DrainAll(const std::string& reason) {
+  for (auto& [site, record] : facts_.state.sites) {
+    if (record.state != SiteState::kTraining) continue;
+    record.state = SiteState::kDraining;
+    record.reason = reason;
+  }
+}
+
+void MemberRules::End(const SiteId& site, const std::string& reason) {
+  SiteRecord& record = facts_.state.sites[site];
+  record.state = SiteState::kGone;
+  record.reason = reason;
+  facts_.links.erase(site);
+  Note(site);
+}
+
+std::vector<std::pair<SiteId, std::string>> MemberRules::Expired() const {
+  std::vector<std::pair<SiteId, std::string>> expired;
+  for (const auto& [site, link] : facts_.links) {
+    if (facts_.now_ms < link.deadline_ms) continue;
+    const bool draining = facts_.state.sites.at(site).state == SiteState::kDraining;
+    expired.emplace_back(site, WhyLost(draining, link, lease_ms()));
+  }
+  return expired;
+}
+
+JoinDecision MemberRules::WhyNameIsTaken(const SiteId& site) const {
+  JoinDecision decision;
+  const auto found = facts_.state.sites.find(site);
+  if (found == facts_.state.sites.end()) {
+    if (!gone_.HasRoom(facts_.state)) {
+      decision.reason = absl::StrCat("the run has ", core::kMaxSites, " sites, which is the limit");
+    }
+    return decision;
+  }
+  if (found->second.state == SiteState::kGone) return decision;
+  const RunFacts::Link& link = facts_.links.at(site);
+  decision.reason = absl::StrCat("site ", site, " is in the run already");
+  // A heartbeat comes every second, or every quarter of a lease: a process whose host died is not alive any more.
+  const int64_t heard_ms = lease_ms() - (link.deadline_ms - facts_.now_ms);
+  const bool alive = link.connected && heard_ms < std::min<int64_t>(kAliveMs, lease_ms() / 2);
+  if (!alive) {
+    decision.retry_after_ms = std::max<int64_t>(1, link.deadline_ms - facts_.now_ms);
+    absl::StrAppend(&decision.reason, "; its name is free in ", decision.retry_after_ms, " ms unless it returns");
+  } else {
+    absl::StrAppend(&decision.reason, " and alive; give this one another name");
+  }
+  return decision;
+}
+
+std::optional<SiteId> MemberRules::MakeRoomFor(const SiteId& site) {
+  std::optional<SiteId> given_up;
+  if (GoneNames::MayHaveForgotten(facts_.state, site)) given_up = gone_.GiveUp(facts_.state, site);
+  gone_.IsBack(site);
+  return given_up;
+}
+
+void MemberRules::Follow(const SiteId& site, SiteState state) {
+  if (state == SiteState::kGone) return Note(site);
+  gone_.IsBack(site);
+  facts_.links.try_emplace(site);
+}
+
+void MemberRules::Forget(const SiteId& site) {
+  facts_.state.sites.erase(site);
+  gone_.IsBack(site);
+}
+
+int64_t MemberRules::RanSince(int64_t since_ms) const {
+  int64_t ran_ms = facts_.now_ms - since_ms;
+  for (const auto& [from_ms, to_ms] : stalls_ms_) ran_ms -= std::max<int64_t>(0, to_ms - std::max(from_ms, since_ms));
+  return std::max<int64_t>(0, ran_ms);
+}
+
+void MemberRules::StoodStill(int64_t from_ms, int64_t to_ms) {
+  std::erase_if(stalls_ms_, [this](const auto& stall) { return RanSince(stall.second) > lease_ms(); });
+  stalls_ms_.emplace_back(from_ms, to_ms);
+  for (auto& [site, link] : facts_.links) {
+    const int64_t heard_ms = link.deadline_ms - lease_ms();
+    link.deadline_ms += to_ms - std::clamp(heard_ms, from_ms, to_ms);
+  }
+}
+
+}  // namespace causeway::server

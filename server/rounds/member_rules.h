@@ -1,0 +1,56 @@
+// The sites' control streams and leases, and the names of those that are gone.
+//
+//   Join ─► joining ─ Ready ─► training ─ Leave or lease ended ─► gone
+//
+// One owner at a time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/rounds/gone_names.h"
+#include "server/rounds/run_events.h"
+#include "server/rounds/run_facts.h"
+
+namespace causeway::server {
+
+class MemberRules {
+ public:
+  explicit MemberRules(RunFacts& facts);  // all leases start anew
+
+  void Connect(const core::SiteId& site);
+  void Disconnect(const core::SiteId& site);
+  // Renews the lease, unless the training stands still. False: nothing else in the report counts.
+  bool Report(const SiteReport& report);
+  bool Completes(const SiteReport& report);  // whether that is news
+  absl::Status Drain(const core::SiteId& site, const std::string& reason);
+  void DrainAll(const std::string& reason);
+  void End(const core::SiteId& site, const std::string& reason);
+
+  // The sites whose lease has ended, and why.
+  std::vector<std::pair<core::SiteId, std::string>> Expired() const;
+  void StoodStill(int64_t from_ms, int64_t to_ms);
+
+  // ---- Names ----
+  // Why another process may not join by this name, and when it may; no reason: now.
+  JoinDecision WhyNameIsTaken(const core::SiteId& site) const;
+  // To be called when it joins: the name of a site that is gone, if that one had to be given up for it.
+  std::optional<core::SiteId> MakeRoomFor(const core::SiteId& site);
+  void Follow(const core::SiteId& site, core::SiteState state);  // shard 0 has put it there
+  void Forget(const core::SiteId& site);
+
+ private:
+  void Note(const core::SiteId& site) { gone_.Note(site, facts_.now_ms); }
+  int64_t RanSince(int64_t since_ms) const;  // excluding the time in which the process stood still
+  int64_t lease_ms() const { return facts_.settings.membership.lease_ms; }
+
+  RunFacts& facts_;
+  GoneNames gone_;
+  std::vector<std::pair<int64_t, int64_t>> stalls_ms_;  // from, to: those within about the last lease
+};
+
+}  // namespace causeway::server

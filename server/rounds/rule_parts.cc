@@ -1,0 +1,68 @@
+#include "server/rounds/rule_parts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/rounds/reasons.h"
+
+namespace causeway::server {
+
+using core::SiteId;
+
+namespace {
+
+std::variant<LeadRules, ShardRules> RoleOf(RunFacts& facts, const SiteId& seeder) {
+  if (facts.settings.shard.leads()) return LeadRules(facts, seeder);
+  return ShardRules(facts, seeder);
+}
+
+}  // namespace
+
+RuleParts::RuleParts(const RoundSettings& settings, core::RoundState state, int64_t now_ms, const SiteId& seeder)
+    : facts(settings, std::move(state), now_ms),
+      holds(facts),
+      members(facts),
+      role(RoleOf(facts, seeder)),
+      rounds(facts, pace),
+      values(facts) {}
+
+void CloseRounds(RuleParts& run, Actions& actions) {
+  while (const auto fragment = run.rounds.Due()) {
+    CloseRound close = run.rounds.Contributors(*fragment);
+    close.reason = WhyItCloses(run.facts, run.rounds, *fragment);
+    run.values.Close(close);
+    run.rounds.Close(*fragment);
+    actions.push_back(std::move(close));
+  }
+}
+
+void End(RuleParts& run, const SiteId& site, const std::string& reason, Actions& actions) {
+  run.members.End(site, reason);
+  run.pace.Forget(site);
+  run.values.Forget(site);
+  if (auto* lead = std::get_if<LeadRules>(&run.role)) lead->Left(site);
+  actions.push_back(Dropped{site, reason});
+}
+
+void Drop(RuleParts& run, const SiteId& site, const std::string& reason, Actions& actions) {
+  End(run, site, reason, actions);
+  if (auto* lead = std::get_if<LeadRules>(&run.role)) lead->AskForSeed(/*joined=*/"", actions);
+  CloseRounds(run, actions);
+  DropStranded(run, actions);
+}
+
+void DropStranded(RuleParts& run, Actions& actions) {
+  const std::optional<core::FragmentId> fragment = run.rounds.Stranded();
+  if (!fragment) return;
+  // That drop takes care of the others.
+  Drop(run, Stranded(run),
+       absl::StrCat("no site is left to fill the open round of fragment ", *fragment, "; joins anew"), actions);
+}
+
+SiteId Stranded(const RuleParts& run) {
+  if (!run.rounds.Stranded()) return "";
+  return std::ranges::find_if(run.facts.state.sites, [](const auto& site) { return Counts(site.second); })->first;
+}
+
+}  // namespace causeway::server

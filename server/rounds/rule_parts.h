@@ -1,0 +1,40 @@
+// The rules of a run side by side, and the consequences of an event that touch several of them. One owner at a time.
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include "server/rounds/holds.h"
+#include "server/rounds/lead_rules.h"
+#include "server/rounds/member_rules.h"
+#include "server/rounds/pace.h"
+#include "server/rounds/round_rules.h"
+#include "server/rounds/run_facts.h"
+#include "server/rounds/shard_rules.h"
+#include "server/rounds/value_rules.h"
+
+namespace causeway::server {
+
+struct RuleParts {
+  RuleParts(const RoundSettings& settings, core::RoundState state, int64_t now_ms, const core::SiteId& seeder);
+
+  RunFacts facts;
+  Pace pace;
+  Holds holds;
+  MemberRules members;
+  std::variant<LeadRules, ShardRules> role;  // of shard 0, or of another
+  RoundRules rounds;
+  ValueRules values;
+};
+
+// Closes the rounds that are due.
+void CloseRounds(RuleParts& run, Actions& actions);
+// The site is gone; nothing else is decided by that yet.
+void End(RuleParts& run, const core::SiteId& site, const std::string& reason, Actions& actions);
+// The site is gone, and all that follows: the initial parameters are requested from another, rounds close without it,
+// and a site that is left with a round that it cannot fill joins anew.
+void Drop(RuleParts& run, const core::SiteId& site, const std::string& reason, Actions& actions);
+void DropStranded(RuleParts& run, Actions& actions);
+core::SiteId Stranded(const RuleParts& run);  // the site that would be dropped; empty: none
+
+}  // namespace causeway::server

@@ -1,0 +1,61 @@
+#include "server/rounds/run_facts.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace causeway::server {
+
+using core::SiteId;
+using core::SiteState;
+
+RunFacts::RunFacts(const RoundSettings& its_settings, core::RoundState its_state, int64_t its_now_ms)
+    : settings(its_settings),
+      schedule(its_settings.sync.Schedule()),
+      state(std::move(its_state)),
+      now_ms(its_now_ms),
+      seeded_here(state.seeded),
+      refused(num_fragments()) {
+  state.versions.resize(num_fragments());
+  state.contributions.resize(num_fragments());
+  state.norms.resize(num_fragments());
+  for (auto& [site, record] : state.sites) {
+    record.last_merged.resize(num_fragments(), -1);
+    // A journal without a seed does not know how many fragments there are, so that nothing has checked its lists.
+    if (core::IsActive(record.state)) record.first_versions.resize(num_fragments(), 0);
+  }
+}
+
+bool RunFacts::InSession(const SiteId& site, const core::SessionId& session) const {
+  const auto found = state.sites.find(site);
+  return found != state.sites.end() && found->second.state != SiteState::kGone && found->second.session == session;
+}
+
+bool RunFacts::IsCompleting(const SiteId& site) const {
+  const auto link = links.find(site);
+  return link != links.end() && link->second.completing;
+}
+
+bool RunFacts::AnyJoining() const {
+  return std::ranges::any_of(state.sites, [](const auto& site) { return site.second.state == SiteState::kJoining; });
+}
+
+int RunFacts::NumActive() const {
+  return static_cast<int>(std::ranges::count_if(state.sites, [](const auto& site) { return Counts(site.second); }));
+}
+
+std::vector<SiteId> RunFacts::ActiveSites() const {
+  std::vector<SiteId> sites;
+  for (const auto& [site, record] : state.sites) {
+    if (core::IsActive(record.state)) sites.push_back(site);
+  }
+  return sites;
+}
+
+bool RunFacts::Ending(core::FragmentId fragment) const {
+  if (state.finished || state.stopped) return true;
+  return std::ranges::any_of(state.contributions[fragment], [this](const auto& contributor) {
+    return IsCompleting(contributor.first) || state.sites.at(contributor.first).state == SiteState::kDraining;
+  });
+}
+
+}  // namespace causeway::server

@@ -1,0 +1,56 @@
+// The facts from which several rules of a run decide. All rules read them; each field is changed by those named beside
+// it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/membership.h"
+#include "core/schedule.h"
+#include "server/rounds/round_settings.h"
+
+namespace causeway::server {
+
+// It takes part in rounds: it has its place in the schedule, and its contributions are accepted.
+inline bool Counts(const core::SiteRecord& record) { return core::IsActive(record.state) && !record.quarantined; }
+
+struct RunFacts {
+  // A site's control stream, as far as this process knows.
+  struct Link {
+    bool connected = false;
+    int64_t deadline_ms = 0;
+    bool completing = false;
+    bool cut_off = false;       // it reports, but has not heard from us for long
+    core::Step entry_step = 0;  // the one sent to it; reports of earlier steps predate its arrival
+    std::string standing_still;
+  };
+
+  RunFacts(const RoundSettings& its_settings, core::RoundState its_state, int64_t its_now_ms);
+
+  const RoundSettings settings;
+  const core::FragmentSchedule schedule;
+  core::RoundState state;
+  int64_t now_ms;                      // of the latest event
+  std::map<core::SiteId, Link> links;  // of the sites that are not gone: MemberRules
+  bool seeded_here;                    // the shard's own fragments have their initial parameters: LeadRules, ShardRules
+  bool held = false;                   // sites should hold before their next step, and no round closes: Holds
+  // By fragment, the sites whose contribution to the open round was refused, and why: ValueRules.
+  std::vector<std::map<core::SiteId, std::string>> refused;
+
+  bool synchronous() const { return settings.sync.mode == core::SyncMode::kSynchronous; }
+  int num_fragments() const { return schedule.num_fragments(); }
+
+  bool InSession(const core::SiteId& site, const core::SessionId& session) const;
+  bool IsCompleting(const core::SiteId& site) const;
+  bool AnyJoining() const;
+  int NumActive() const;                          // that count
+  std::vector<core::SiteId> ActiveSites() const;  // in bytewise order, with those in quarantine
+  // Whether the round is among the last of the run, or of a site that waits for it in order to leave: fewer than
+  // min_quorum sites then close it, since no further site may ever come. A draining site counts, too: in synchronous
+  // mode it may have to wait for the update before it can end.
+  bool Ending(core::FragmentId fragment) const;
+};
+
+}  // namespace causeway::server

@@ -1,0 +1,47 @@
+// A shard beyond the first: follows the membership of shard 0, ends no lease and admits no site, and closes the rounds
+// of its own fragments by the same rules. One owner at a time.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/rounds/run_actions.h"
+#include "server/rounds/run_events.h"
+#include "server/rounds/run_facts.h"
+
+namespace causeway::server {
+
+class ShardRules {
+ public:
+  ShardRules(RunFacts& facts, core::SiteId seeder) : facts_(facts), seeder_(std::move(seeder)) {}
+
+  // Whether shard 0 has announced this stay of the site; if not, the answer is `AskAgain`.
+  bool Knows(const JoinRequest& request) const;
+  static JoinDecision AskAgain();
+  void Accepted(const core::SiteId& site, Actions& actions) const;  // repeats what it may have missed
+
+  // A new membership, in this order: sites whose stay has ended, and why; names that shard 0 has given up, unless a
+  // contribution waits here; then the membership itself, with the sites that enter by it.
+  std::vector<std::pair<core::SiteId, std::string>> Ended(const core::Membership& membership) const;
+  std::vector<core::SiteId> Unknown(const core::Membership& membership) const;
+  std::vector<core::SiteId> Take(const core::Membership& membership);
+  Enter Place(const core::SiteId& site) const;
+  // The initial parameters are requested by every shard that learns of the seeder; shard 0 requests its own part.
+  bool IsNews(const core::SiteId& seeder, const std::vector<std::pair<core::SiteId, std::string>>& ended) const;
+  void AskForSeed(Actions& actions) const;
+
+  Actions Seeded() {
+    facts_.state.seeded |= facts_.seeded_here;
+    return {};
+  }
+  ShardReport Report(const core::SiteId& stranded) const;                        // to shard 0
+  static std::string WhyWaiting() { return "shard 0 has not started the run"; }  // before the start
+
+ private:
+  RunFacts& facts_;
+  core::SiteId seeder_;  // the initial parameters were requested from it
+};
+
+}  // namespace causeway::server
