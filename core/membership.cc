@@ -12,4 +12,15 @@ const char* SiteStateName(SiteState state) {
   return "unknown";
 }
 
+const char* EndedName(Ended ended) {
+  switch (ended) {
+    case Ended::kLeft: return "left";
+    case Ended::kFinished: return "finished";
+    case Ended::kExpired: return "expired";
+    case Ended::kDrained: return "drained";
+    case Ended::kDropped: return "dropped";
+  }
+  return "unknown";
+}
+
 }  // namespace causeway::core

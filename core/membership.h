@@ -1,6 +1,7 @@
 // The values that coordinator and sites exchange about membership in a run.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <deque>
@@ -130,8 +131,22 @@ struct Progress {
 };
 
 enum class SiteState { kJoining, kTraining, kDraining, kGone };
+inline constexpr std::array kSiteStates = {SiteState::kJoining, SiteState::kTraining, SiteState::kDraining,
+                                           SiteState::kGone};
 
 const char* SiteStateName(SiteState state);  // "joining", …
+
+// How the stay of a site that is gone has ended.
+enum class Ended {
+  kLeft,
+  kFinished,  // it has done all its steps
+  kExpired,   // its lease ended, and it is missed: no operator has asked it to leave, before or since
+  kDrained,   // an operator had asked it to leave
+  kDropped,   // it has to join anew
+};
+inline constexpr std::array kEnds = {Ended::kLeft, Ended::kFinished, Ended::kExpired, Ended::kDrained, Ended::kDropped};
+
+const char* EndedName(Ended ended);  // "left", …
 
 // True for a site that has its place in the schedule: it shares the data, and rounds may expect it.
 constexpr bool IsActive(SiteState state) { return state == SiteState::kTraining || state == SiteState::kDraining; }
@@ -140,6 +155,7 @@ constexpr bool IsActive(SiteState state) { return state == SiteState::kTraining 
 struct SiteRecord {
   SessionId session;
   SiteState state = SiteState::kGone;
+  Ended ended = Ended::kLeft;           // of one that is gone
   std::string reason;                   // why it is in that state
   std::vector<Version> first_versions;  // see Entry; empty before the site has entered
   std::vector<Version> last_merged;     // base version of its last merged contribution, −1 = none
@@ -194,6 +210,7 @@ struct Member {
   SessionId session;
   int64_t stay = 0;
   SiteState state = SiteState::kGone;
+  Ended ended = Ended::kLeft;
   std::string reason;
   std::vector<Version>
       first_versions;    // for fragments of other shards, from the schedule alone; those shards know the exact values

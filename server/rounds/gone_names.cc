@@ -1,7 +1,6 @@
 #include "server/rounds/gone_names.h"
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "core/limits.h"
@@ -9,12 +8,6 @@
 namespace causeway::server {
 
 using core::SiteId;
-
-bool IsLost(const core::SiteRecord& record) {
-  const std::string_view reason = record.reason;
-  return record.state == core::SiteState::kGone &&
-         (reason.starts_with(kNotHeardOf) || reason.starts_with(kDoesNotHear));
-}
 
 bool WaitsForMerge(const core::RoundState& state, const SiteId& site) {
   return std::ranges::any_of(state.contributions, [&](const auto& open) { return open.contains(site); });

@@ -12,13 +12,10 @@
 
 namespace causeway::server {
 
-// Each reason for an ended lease begins with one of these. Reasons are durable and reach the other shards, so they also
-// serve as the mark.
-inline constexpr char kNotHeardOf[] = "not heard of";
-inline constexpr char kDoesNotHear[] = "does not hear the coordinator";
-
-// Its lease ended, and it is missed: no operator has asked it to leave, before or since.
-bool IsLost(const core::SiteRecord& record);
+// It is missed.
+inline bool IsLost(const core::SiteRecord& record) {
+  return record.state == core::SiteState::kGone && record.ended == core::Ended::kExpired;
+}
 
 // A contribution of the site is in an open round.
 bool WaitsForMerge(const core::RoundState& state, const core::SiteId& site);

@@ -121,10 +121,11 @@ Enter LeadRules::EnterNow(const SiteId& site) {
   return enter;
 }
 
-std::vector<SiteId> LeadRules::Unwelcome() const {
-  std::vector<SiteId> joining;
+std::vector<Dropped> LeadRules::Unwelcome() const {
+  std::vector<Dropped> joining;
   for (const auto& [site, record] : facts_.state.sites) {
-    if (facts_.state.stopped && record.state == SiteState::kJoining) joining.push_back(site);
+    if (!facts_.state.stopped || record.state != SiteState::kJoining) continue;
+    joining.push_back({site, core::Ended::kDrained, "stopped by an operator"});
   }
   return joining;
 }
@@ -185,6 +186,7 @@ core::Membership LeadRules::membership() const {
     membership.sites[site] = {.session = record.session,
                               .stay = record.stay,
                               .state = record.state,
+                              .ended = record.ended,
                               .reason = record.reason,
                               .first_versions = record.first_versions,
                               .releases = record.releases};

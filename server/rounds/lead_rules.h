@@ -31,7 +31,7 @@ class LeadRules {
   bool IsReady(const core::SiteId& site) const;  // it holds the anchors and has no place yet
   void Left(const core::SiteId& site) { std::erase(ready_, site); }
 
-  std::vector<core::SiteId> Unwelcome() const;  // those that still join a stopped run
+  std::vector<Dropped> Unwelcome() const;  // those that still join a stopped run
 
   Actions Seeded();
   void BeginAnotherModel();

@@ -20,8 +20,9 @@ std::string WhyStill(const std::string& why) {
 }
 
 std::string WhyLost(bool draining, const RunFacts::Link& link, int64_t lease_ms) {
-  return absl::StrCat(draining ? "was to leave; " : "", link.cut_off ? kDoesNotHear : kNotHeardOf, " for ", lease_ms,
-                      " ms (lease_ms)", link.standing_still.empty() ? "" : ": ", WhyStill(link.standing_still));
+  return absl::StrCat(draining ? "was to leave; " : "", link.cut_off ? "does not hear the coordinator" : "not heard of",
+                      " for ", lease_ms, " ms (lease_ms)", link.standing_still.empty() ? "" : ": ",
+                      WhyStill(link.standing_still));
 }
 
 }  // namespace
@@ -69,6 +70,7 @@ bool MemberRules::Completes(const SiteReport& report) {
 absl::Status MemberRules::Drain(const SiteId& site, const std::string& reason) {
   const auto found = facts_.state.sites.find(site);
   if (found != facts_.state.sites.end() && IsLost(found->second)) {
+    found->second.ended = core::Ended::kDrained;
     found->second.reason = absl::StrCat(reason, " after its lease had ended");
     return absl::OkStatus();
   }
@@ -90,20 +92,22 @@ void MemberRules::DrainAll(const std::string& reason) {
   }
 }
 
-void MemberRules::End(const SiteId& site, const std::string& reason) {
-  SiteRecord& record = facts_.state.sites[site];
+void MemberRules::End(const Dropped& dropped) {
+  SiteRecord& record = facts_.state.sites[dropped.site];
   record.state = SiteState::kGone;
-  record.reason = reason;
-  facts_.links.erase(site);
-  Note(site);
+  record.ended = dropped.ended;
+  record.reason = dropped.reason;
+  facts_.links.erase(dropped.site);
+  Note(dropped.site);
 }
 
-std::vector<std::pair<SiteId, std::string>> MemberRules::Expired() const {
-  std::vector<std::pair<SiteId, std::string>> expired;
+std::vector<Dropped> MemberRules::Expired() const {
+  std::vector<Dropped> expired;
   for (const auto& [site, link] : facts_.links) {
     if (facts_.now_ms < link.deadline_ms) continue;
     const bool draining = facts_.state.sites.at(site).state == SiteState::kDraining;
-    expired.emplace_back(site, WhyLost(draining, link, lease_ms()));
+    expired.push_back(
+        {site, draining ? core::Ended::kDrained : core::Ended::kExpired, WhyLost(draining, link, lease_ms())});
   }
   return expired;
 }

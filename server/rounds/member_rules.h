@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "server/rounds/gone_names.h"
+#include "server/rounds/run_actions.h"
 #include "server/rounds/run_events.h"
 #include "server/rounds/run_facts.h"
 
@@ -29,10 +30,9 @@ class MemberRules {
   bool Completes(const SiteReport& report);  // whether that is news
   absl::Status Drain(const core::SiteId& site, const std::string& reason);
   void DrainAll(const std::string& reason);
-  void End(const core::SiteId& site, const std::string& reason);
+  void End(const Dropped& dropped);
 
-  // The sites whose lease has ended, and why.
-  std::vector<std::pair<core::SiteId, std::string>> Expired() const;
+  std::vector<Dropped> Expired() const;  // the sites whose lease has ended
   void StoodStill(int64_t from_ms, int64_t to_ms);
 
   // ---- Names ----

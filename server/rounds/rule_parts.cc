@@ -37,16 +37,16 @@ void CloseRounds(RuleParts& run, Actions& actions) {
   }
 }
 
-void End(RuleParts& run, const SiteId& site, const std::string& reason, Actions& actions) {
-  run.members.End(site, reason);
-  run.pace.Forget(site);
-  run.values.Forget(site);
-  if (auto* lead = std::get_if<LeadRules>(&run.role)) lead->Left(site);
-  actions.push_back(Dropped{site, reason});
+void End(RuleParts& run, const Dropped& dropped, Actions& actions) {
+  run.members.End(dropped);
+  run.pace.Forget(dropped.site);
+  run.values.Forget(dropped.site);
+  if (auto* lead = std::get_if<LeadRules>(&run.role)) lead->Left(dropped.site);
+  actions.push_back(dropped);
 }
 
-void Drop(RuleParts& run, const SiteId& site, const std::string& reason, Actions& actions) {
-  End(run, site, reason, actions);
+void Drop(RuleParts& run, const Dropped& dropped, Actions& actions) {
+  End(run, dropped, actions);
   if (auto* lead = std::get_if<LeadRules>(&run.role)) lead->AskForSeed(/*joined=*/"", actions);
   CloseRounds(run, actions);
   DropStranded(run, actions);
@@ -56,8 +56,9 @@ void DropStranded(RuleParts& run, Actions& actions) {
   const std::optional<core::FragmentId> fragment = run.rounds.Stranded();
   if (!fragment) return;
   // That drop takes care of the others.
-  Drop(run, Stranded(run),
-       absl::StrCat("no site is left to fill the open round of fragment ", *fragment, "; joins anew"), actions);
+  const std::string reason =
+      absl::StrCat("no site is left to fill the open round of fragment ", *fragment, "; joins anew");
+  Drop(run, {.site = Stranded(run), .reason = reason}, actions);
 }
 
 SiteId Stranded(const RuleParts& run) {

@@ -1,7 +1,6 @@
 // The rules of a run side by side, and the consequences of an event that touch several of them. One owner at a time.
 #pragma once
 
-#include <string>
 #include <variant>
 
 #include "server/rounds/holds.h"
@@ -30,10 +29,10 @@ struct RuleParts {
 // Closes the rounds that are due.
 void CloseRounds(RuleParts& run, Actions& actions);
 // The site is gone; nothing else is decided by that yet.
-void End(RuleParts& run, const core::SiteId& site, const std::string& reason, Actions& actions);
+void End(RuleParts& run, const Dropped& dropped, Actions& actions);
 // The site is gone, and all that follows: the initial parameters are requested from another, rounds close without it,
 // and a site that is left with a round that it cannot fill joins anew.
-void Drop(RuleParts& run, const core::SiteId& site, const std::string& reason, Actions& actions);
+void Drop(RuleParts& run, const Dropped& dropped, Actions& actions);
 void DropStranded(RuleParts& run, Actions& actions);
 core::SiteId Stranded(const RuleParts& run);  // the site that would be dropped; empty: none
 

@@ -39,6 +39,7 @@ struct CloseRound {
 // Discard this site's incomplete uploads; its name is free.
 struct Dropped {
   core::SiteId site;
+  core::Ended ended = core::Ended::kDropped;
   std::string reason;
 };
 // The site's name and record are given up: the run has reached its limit of sites, and this one has been gone for

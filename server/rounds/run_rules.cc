@@ -34,7 +34,7 @@ Outcome Join(RuleParts& run, LeadRules& lead, const JoinRequest& request) {
   const SiteId& site = request.site;
   const bool in_session = run.facts.InSession(site, request.session);
   const char* const anew = in_session ? lead.WhyAnew(request) : nullptr;
-  if (anew != nullptr) Drop(run, site, anew, outcome.actions);
+  if (anew != nullptr) Drop(run, {.site = site, .reason = anew}, outcome.actions);
   if (in_session && anew == nullptr) {
     core::SiteRecord& record = run.facts.state.sites[site];
     decision.resumed = core::IsActive(record.state);
@@ -101,7 +101,11 @@ Outcome On(RuleParts& run, const SiteLeaves& event) {
   Outcome outcome;
   if (!run.facts.InSession(event.site, event.session)) return outcome;
   run.facts.state.finished |= event.finished;
-  Drop(run, event.site, event.reason, outcome.actions);
+  const bool drained = run.facts.state.sites.at(event.site).state == SiteState::kDraining;
+  const core::Ended ended = event.finished ? core::Ended::kFinished
+                            : drained      ? core::Ended::kDrained
+                                           : core::Ended::kLeft;
+  Drop(run, {event.site, ended, event.reason}, outcome.actions);
   return outcome;
 }
 
@@ -141,8 +145,9 @@ Outcome On(RuleParts& run, const ShardReported& event) {
   LeadRules& lead = std::get<LeadRules>(run.role);
   Outcome outcome{.actions = lead.Report(event)};
   if (lead.IsStranded(event.report)) {
-    Drop(run, event.report.stranded,
-         absl::StrCat("no site is left to fill an open round of shard ", event.shard, "; joins anew"), outcome.actions);
+    const std::string reason =
+        absl::StrCat("no site is left to fill an open round of shard ", event.shard, "; joins anew");
+    Drop(run, {.site = event.report.stranded, .reason = reason}, outcome.actions);
   }
   return outcome;
 }
@@ -153,7 +158,7 @@ Outcome On(RuleParts& run, const MembershipChanged& event) {
   Outcome outcome;
   const auto ended = shard.Ended(membership);
   const bool another_seeder = shard.IsNews(membership.seeder, ended);
-  for (const auto& [site, reason] : ended) End(run, site, reason, outcome.actions);
+  for (const Dropped& one : ended) End(run, one, outcome.actions);
   for (const SiteId& site : shard.Unknown(membership)) {
     run.members.Forget(site);
     outcome.actions.push_back(Forgotten{site});
@@ -216,7 +221,7 @@ Outcome On(RuleParts& run, const DrainSite& event) { return {.status = run.membe
 Outcome On(RuleParts& run, const ReleaseSite& event) {
   Outcome outcome{.status = run.values.Release(event.site)};
   if (!outcome.status.ok() || run.facts.state.sites.at(event.site).state == SiteState::kGone) return outcome;
-  Drop(run, event.site, "released by an operator; joins anew, from the anchor", outcome.actions);
+  Drop(run, {.site = event.site, .reason = "released by an operator; joins anew, from the anchor"}, outcome.actions);
   return outcome;
 }
 
@@ -225,11 +230,10 @@ Outcome On(RuleParts& run, const RollBackRun& event) {
   if (outcome.status.ok()) outcome.status = run.rounds.RollBack(event.version, outcome.actions);
   if (!outcome.status.ok()) return outcome;
   run.values.RollBack(event.version);
+  const std::string reason = absl::StrCat("rolled back to version ", event.version, "; joins anew, from the anchor");
   for (auto& [site, record] : run.facts.state.sites) {
     record.starts_anew = true;
-    if (record.state == SiteState::kGone) continue;
-    End(run, site, absl::StrCat("rolled back to version ", event.version, "; joins anew, from the anchor"),
-        outcome.actions);
+    if (record.state != SiteState::kGone) End(run, {.site = site, .reason = reason}, outcome.actions);
   }
   return outcome;
 }
@@ -245,10 +249,10 @@ Outcome On(RuleParts& run, const HoldRun& event) {
 Outcome On(RuleParts& run, const Tick&) {
   Outcome outcome;
   if (Lead(run) != nullptr) {
-    for (const auto& [site, why] : run.members.Expired()) {
-      if (run.facts.links.contains(site)) Drop(run, site, why, outcome.actions);  // else gone with another one
+    for (const Dropped& one : run.members.Expired()) {
+      if (run.facts.links.contains(one.site)) Drop(run, one, outcome.actions);  // else gone with another one
     }
-    for (const SiteId& site : Lead(run)->Unwelcome()) Drop(run, site, "stopped by an operator", outcome.actions);
+    for (const Dropped& one : Lead(run)->Unwelcome()) Drop(run, one, outcome.actions);
   }
   CloseRounds(run, outcome.actions);
   return outcome;

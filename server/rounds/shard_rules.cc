@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kNotToldMs = 200;  // until shard 0's update arrives: a moment, or as long as it is away
 
 bool GoesOn(const SiteRecord& record, const Member& member) {
-  return member.state != SiteState::kGone && member.stay == record.stay && member.session == record.session;
+  return member.stay == record.stay && member.session == record.session;
 }
 
 }  // namespace
@@ -39,15 +39,17 @@ void ShardRules::Accepted(const SiteId& site, Actions& actions) const {
   if (site == seeder_) AskForSeed(actions);
 }
 
-std::vector<std::pair<SiteId, std::string>> ShardRules::Ended(const Membership& membership) const {
-  std::vector<std::pair<SiteId, std::string>> ended;
+std::vector<Dropped> ShardRules::Ended(const Membership& membership) const {
+  std::vector<Dropped> ended;
   for (const auto& [site, record] : facts_.state.sites) {
     if (record.state == SiteState::kGone) continue;
     const auto member = membership.sites.find(site);
     if (member == membership.sites.end()) {
-      ended.emplace_back(site, "shard 0 does not know it");
+      ended.push_back({.site = site, .reason = "shard 0 does not know it"});
+    } else if (member->second.state == SiteState::kGone) {
+      ended.push_back({site, member->second.ended, member->second.reason});
     } else if (!GoesOn(record, member->second)) {
-      ended.emplace_back(site, member->second.state == SiteState::kGone ? member->second.reason : "joins anew");
+      ended.push_back({.site = site, .reason = "joins anew"});
     }
   }
   return ended;
@@ -71,6 +73,7 @@ std::vector<SiteId> ShardRules::Take(const Membership& membership) {
     record.session = member.session;
     record.stay = member.stay;
     record.state = member.state;
+    record.ended = member.ended;
     record.reason = member.reason;
     if (member.releases > record.releases) {
       record.quarantined = false;
@@ -110,8 +113,8 @@ Enter ShardRules::Place(const SiteId& site) const {
                     .stay = record.stay}};
 }
 
-bool ShardRules::IsNews(const SiteId& seeder, const std::vector<std::pair<SiteId, std::string>>& ended) const {
-  return seeder != seeder_ || std::ranges::count(ended, seeder_, [](const auto& end) { return end.first; }) > 0;
+bool ShardRules::IsNews(const SiteId& seeder, const std::vector<Dropped>& ended) const {
+  return seeder != seeder_ || std::ranges::count(ended, seeder_, &Dropped::site) > 0;
 }
 
 void ShardRules::AskForSeed(Actions& actions) const {

@@ -22,14 +22,14 @@ class ShardRules {
   static JoinDecision AskAgain();
   void Accepted(const core::SiteId& site, Actions& actions) const;  // repeats what it may have missed
 
-  // A new membership, in this order: sites whose stay has ended, and why; names that shard 0 has given up, unless a
+  // A new membership, in this order: sites whose stay has ended; names that shard 0 has given up, unless a
   // contribution waits here; then the membership itself, with the sites that enter by it.
-  std::vector<std::pair<core::SiteId, std::string>> Ended(const core::Membership& membership) const;
+  std::vector<Dropped> Ended(const core::Membership& membership) const;
   std::vector<core::SiteId> Unknown(const core::Membership& membership) const;
   std::vector<core::SiteId> Take(const core::Membership& membership);
   Enter Place(const core::SiteId& site) const;
   // The initial parameters are requested by every shard that learns of the seeder; shard 0 requests its own part.
-  bool IsNews(const core::SiteId& seeder, const std::vector<std::pair<core::SiteId, std::string>>& ended) const;
+  bool IsNews(const core::SiteId& seeder, const std::vector<Dropped>& ended) const;
   void AskForSeed(Actions& actions) const;
 
   Actions Seeded() {

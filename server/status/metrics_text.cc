@@ -20,7 +20,6 @@ using prometheus::MetricType;
 using Families = std::vector<MetricFamily>;
 using Labels = std::vector<ClientMetric::Label>;
 
-constexpr std::array kSiteStates = {SiteState::kJoining, SiteState::kTraining, SiteState::kDraining, SiteState::kGone};
 constexpr std::array kRunStates = {"waiting", "training", "paused", "done"};
 
 // One row per metric that every site has.
@@ -108,7 +107,7 @@ void AddSites(const StatusSnapshot& snapshot, Families& families) {
   }
   MetricFamily states{"causeway_site_state", "Whether the site is in that state (0 or 1).", MetricType::Gauge, {}};
   MetricFamily counts{"causeway_sites", "Sites in that state.", MetricType::Gauge, {}};
-  for (const SiteState state : kSiteStates) {
+  for (const SiteState state : core::kSiteStates) {
     const std::string name = core::SiteStateName(state);
     for (const SiteStatus& site : snapshot.sites) {
       states.metric.push_back(

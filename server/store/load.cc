@@ -1,6 +1,7 @@
 #include "server/store/load.h"
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/numbers.h"
@@ -132,12 +133,14 @@ absl::Status LoadData(Database& database, core::DataOfSites& data) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<core::SiteState> SiteStateFromName(const Database& database, const std::string& name) {
-  using enum core::SiteState;
-  for (const core::SiteState state : {kJoining, kTraining, kDraining, kGone}) {
-    if (name == core::SiteStateName(state)) return state;
-  }
-  return database.Damaged(absl::StrCat("a site has the state ", name));
+// The value whose name that is.
+template <typename T, size_t N>
+absl::Status FromName(const Database& database, const char* what, const std::string& name,
+                      const std::array<T, N>& values, const char* (*name_of)(T), T& out) {
+  const auto found = std::ranges::find(values, name, name_of);
+  if (found == values.end()) return database.Damaged(absl::StrCat("a site has the ", what, " ", name));
+  out = *found;
+  return absl::OkStatus();
 }
 
 absl::Status LoadRules(Database& database, core::RoundState& rules) {
@@ -152,12 +155,13 @@ absl::Status LoadRules(Database& database, core::RoundState& rules) {
   RETURN_IF_ERROR(flag("stopped", rules.stopped));
   return database.Query(
       "SELECT site, session, state, reason, first_versions, last_merged, stay, refusals, quarantined, starts_anew, "
-      "releases FROM sites",
+      "releases, ended FROM sites",
       {}, [&](const SqlRow& row) -> absl::Status {
         const std::string site = row.Text(0);
         core::SiteRecord& record = rules.sites[site];
         record.session = row.Text(1);
-        ASSIGN_OR_RETURN(record.state, SiteStateFromName(database, row.Text(2)));
+        RETURN_IF_ERROR(FromName(database, "state", row.Text(2), core::kSiteStates, core::SiteStateName, record.state));
+        RETURN_IF_ERROR(FromName(database, "end", row.Text(11), core::kEnds, core::EndedName, record.ended));
         record.reason = row.Text(3);
         RETURN_IF_ERROR(ParseList(database, "first_versions of " + site, row.Text(4), record.first_versions));
         record.stay = row.Integer(6);

@@ -309,11 +309,11 @@ absl::Status RulesRows::Write(Database& database, const core::RoundState& state)
   for (const auto& [site, record] : state.sites) {
     const auto written = written_.sites.find(site);
     if (written != written_.sites.end() && written->second == record) continue;
-    RETURN_IF_ERROR(
-        database.Run("INSERT OR REPLACE INTO sites VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                     {site, record.session, core::SiteStateName(record.state), record.reason,
-                      List(record.first_versions), List(record.last_merged), record.stay, int64_t{record.refusals},
-                      int64_t{record.quarantined}, int64_t{record.starts_anew}, record.releases}));
+    RETURN_IF_ERROR(database.Run(
+        "INSERT OR REPLACE INTO sites VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        {site, record.session, core::SiteStateName(record.state), record.reason, List(record.first_versions),
+         List(record.last_merged), record.stay, int64_t{record.refusals}, int64_t{record.quarantined},
+         int64_t{record.starts_anew}, record.releases, core::EndedName(record.ended)}));
     written_.sites[site] = record;
   }
   for (auto written = written_.sites.begin(); written != written_.sites.end();) {

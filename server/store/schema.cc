@@ -76,7 +76,7 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value);
 CREATE TABLE sites (
   site TEXT PRIMARY KEY, session TEXT, state TEXT, reason TEXT, first_versions TEXT, last_merged TEXT, stay INTEGER,
   refusals INTEGER DEFAULT 0, quarantined INTEGER DEFAULT 0, starts_anew INTEGER DEFAULT 0,
-  releases INTEGER DEFAULT 0);
+  releases INTEGER DEFAULT 0, ended TEXT DEFAULT 'left');
 CREATE TABLE contributions (
   id INTEGER PRIMARY KEY, fragment INTEGER, site TEXT, base INTEGER, tokens INTEGER, steps INTEGER,
   segment INTEGER, offset INTEGER, chunk_bytes BLOB, merged_version INTEGER, weight REAL, chunk_digests BLOB, norm REAL,

@@ -9,7 +9,8 @@ core::Membership MembershipForTest() {
   core::Membership membership{.started = true, .finished = false, .paused = true, .stopped = false, .seeder = "eu"};
   membership.sites["eu"] = {
       .session = "s1", .stay = 4, .state = core::SiteState::kTraining, .reason = "in", .first_versions = {1, 2}};
-  membership.sites["us"] = {.session = "s2", .stay = 1, .state = core::SiteState::kGone, .reason = "left"};
+  membership.sites["us"] = {
+      .session = "s2", .stay = 1, .state = core::SiteState::kGone, .ended = core::Ended::kExpired, .reason = "left"};
   return membership;
 }
 
@@ -29,6 +30,7 @@ TEST(ShardMessages, AMembershipComesBackAsItWas) {
     EXPECT_EQ(came->sites.at(site).session, member.session);
     EXPECT_EQ(came->sites.at(site).stay, member.stay);
     EXPECT_EQ(came->sites.at(site).state, member.state);
+    EXPECT_EQ(came->sites.at(site).ended, member.ended);
     EXPECT_EQ(came->sites.at(site).reason, member.reason);
     EXPECT_EQ(came->sites.at(site).first_versions, member.first_versions);
   }
@@ -40,7 +42,7 @@ TEST(ShardMessages, AStateThatIsNotKnownIsRefusedWithItsSite) {
   message.mutable_members(1)->set_state(static_cast<uint32_t>(core::SiteState::kGone) + 1);
   const auto came = FromProto(message);
   EXPECT_TRUE(absl::IsInvalidArgument(came.status()));
-  EXPECT_EQ(came.status().message(), "membership: site us: state 4 is not known to this version");
+  EXPECT_EQ(came.status().message(), "membership: site us: state 4 and end 2 are not known to this version");
 }
 
 }  // namespace

@@ -34,11 +34,19 @@ std::string Field(const char* name, double value) {
   return value == 0 ? "" : absl::StrCat(" ", name, "=", RealText(value));
 }
 
-SiteState StateNamed(const std::string& name) {
-  for (SiteState state : {SiteState::kJoining, SiteState::kTraining, SiteState::kDraining, SiteState::kGone}) {
-    if (name == core::SiteStateName(state)) return state;
-  }
-  CHECK(false);
+// "training", or how one that is gone has ended: "expired".
+template <typename Site>
+std::string StateText(const Site& site) {
+  const bool gone = site.state == SiteState::kGone;
+  return gone ? core::EndedName(site.ended) : core::SiteStateName(site.state);
+}
+template <typename Site>
+void ReadState(const std::string& text, Site& site) {
+  const auto state = std::ranges::find(core::kSiteStates, text, core::SiteStateName);
+  const auto ended = std::ranges::find(core::kEnds, text, core::EndedName);
+  CHECK(state != core::kSiteStates.end() || ended != core::kEnds.end());
+  site.state = state != core::kSiteStates.end() ? *state : SiteState::kGone;
+  if (ended != core::kEnds.end()) site.ended = *ended;
 }
 
 std::string TextOf(const core::Admitted& admitted) {
@@ -65,7 +73,7 @@ struct TextOfAction {
                         Field("from", from), Field("sites", action.sites), Because(action.reason));
   }
   std::string operator()(const Dropped& action) const {
-    return absl::StrCat("drop ", action.site, Because(action.reason));
+    return absl::StrCat("drop ", action.site, " ended=", core::EndedName(action.ended), Because(action.reason));
   }
   std::string operator()(const Forgotten& action) const { return absl::StrCat("forget ", action.site); }
 };
@@ -143,9 +151,8 @@ std::string TextOf(const core::Membership& membership) {
                                   Field("stopped", membership.stopped), Field("seeder", membership.seeder), "\n");
   for (const auto& [site, member] : membership.sites) {
     absl::StrAppend(&text, "  member ", site, Field("session", member.session), Field("stay", member.stay),
-                    Field("state", std::string(core::SiteStateName(member.state))),
-                    Field("first", member.first_versions), Field("releases", member.releases), Because(member.reason),
-                    "\n");
+                    Field("state", StateText(member)), Field("first", member.first_versions),
+                    Field("releases", member.releases), Because(member.reason), "\n");
   }
   return text;
 }
@@ -156,11 +163,10 @@ std::string TextOf(const core::RoundState& state) {
                                   Field("stopped", state.stopped), Field("versions", state.versions), "\n");
   for (const auto& [site, record] : state.sites) {
     absl::StrAppend(&text, "  site ", site, Field("session", record.session), Field("stay", record.stay),
-                    Field("state", std::string(core::SiteStateName(record.state))),
-                    Field("first", record.first_versions), Field("merged", record.last_merged),
-                    Field("refusals", record.refusals), Field("quarantined", record.quarantined),
-                    Field("starts_anew", record.starts_anew), Field("releases", record.releases),
-                    Because(record.reason), "\n");
+                    Field("state", StateText(record)), Field("first", record.first_versions),
+                    Field("merged", record.last_merged), Field("refusals", record.refusals),
+                    Field("quarantined", record.quarantined), Field("starts_anew", record.starts_anew),
+                    Field("releases", record.releases), Because(record.reason), "\n");
   }
   for (size_t p = 0; p < state.contributions.size(); ++p) {
     for (const auto& [site, admitted] : state.contributions[p]) {
@@ -242,12 +248,13 @@ void AddTo(const RulesLine& line, core::Membership& membership) {
     return;
   }
   CHECK(line.words.at(0) == "member");
-  membership.sites[line.words.at(1)] = {.session = line.Word("session"),
-                                        .stay = line.Number("stay"),
-                                        .state = StateNamed(line.Word("state")),
-                                        .reason = line.text,
-                                        .first_versions = line.Numbers("first"),
-                                        .releases = line.Number("releases")};
+  core::Member& member = membership.sites[line.words.at(1)];
+  member = {.session = line.Word("session"),
+            .stay = line.Number("stay"),
+            .reason = line.text,
+            .first_versions = line.Numbers("first"),
+            .releases = line.Number("releases")};
+  ReadState(line.Word("state"), member);
 }
 
 void AddTo(const RulesLine& line, core::RoundState& state) {
@@ -266,7 +273,7 @@ void AddTo(const RulesLine& line, core::RoundState& state) {
     core::SiteRecord& record = state.sites[line.words.at(1)];
     record.session = line.Word("session");
     record.stay = line.Number("stay");
-    record.state = StateNamed(line.Word("state"));
+    ReadState(line.Word("state"), record);
     record.reason = line.text;
     record.first_versions = line.Numbers("first");
     record.last_merged = line.Numbers("merged");

@@ -55,8 +55,8 @@ TEST_F(JournalTest, SecondCoordinatorOnADirectoryIsRefused) {
 
 TEST_F(JournalTest, RestartFindsRunSitesFlagsAndLosses) {
   core::RoundState rules{.seeded = true, .started = true, .finished = true, .paused = true, .stopped = true};
-  rules.sites["eu"] = {"s1", core::SiteState::kDraining, "a \"reason\"", {3, 4}, {-1, 2}, 7};
-  rules.sites["us"] = {"s2", core::SiteState::kTraining, "", {0, 0}, {0, 0}, 0, 3, true, true, 2};
+  rules.sites["eu"] = {"s1", core::SiteState::kDraining, core::Ended::kLeft, "a \"reason\"", {3, 4}, {-1, 2}, 7};
+  rules.sites["us"] = {"s2", core::SiteState::kGone, core::Ended::kExpired, "", {0, 0}, {0, 0}, 0, 3, true, true, 2};
   {
     const auto journal = Open();
     Seed(*journal, 2);
