@@ -20,8 +20,8 @@
 #include "server/calls/listening.h"
 #include "server/calls/listening_server.h"
 #include "server/rebuild/rebuild_service.h"
-#include "server/run/coordinator.h"
 #include "server/run/membership_follower.h"
+#include "server/run/run_exchange.h"
 #include "server/status/http_server.h"
 #include "server/status/status_board.h"
 #include "server/store/journal.h"
@@ -125,7 +125,7 @@ enum class Ended { kStopped, kLacksItsEnd };
 
 // Runs until SIGTERM, SIGINT, the end of the run, a failure that the coordinator's status reports, or a site that
 // proves more than its state holds, which may have lost its end with the machine's power.
-Ended Serve(server::Coordinator& coordinator, server::Gate& gate) {
+Ended Serve(server::RunExchange& coordinator, server::Gate& gate) {
   const bool exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
   while (!ctl::WaitForStopSignal(kTickMs)) {
     coordinator.Tick();
@@ -165,14 +165,14 @@ absl::StatusOr<std::unique_ptr<server::Journal>> OpenJournal(const std::string& 
        .damaged = [](const server::DiskDamage& damage) { spdlog::error("{}", damage.Text()); }});
 }
 
-absl::StatusOr<std::unique_ptr<server::Coordinator>> MakeCoordinator(const core::RunConfig& config,
+absl::StatusOr<std::unique_ptr<server::RunExchange>> MakeCoordinator(const core::RunConfig& config,
                                                                      const server::Listening& addresses,
                                                                      server::Journal* journal,
                                                                      server::StatusBoard* board,
                                                                      const std::optional<std::string>& completed) {
   ASSIGN_OR_RETURN(server::StoredRun stored, journal->Load());
   if (stored.rounds.seeded) spdlog::info("goes on with the stored state of run {}", config.run_id);
-  return server::Coordinator::Create(
+  return server::RunExchange::Create(
       {.config = config,
        .run_config = formats::SerializeRunConfig(config),
        .config_json = formats::RunConfigJson(config),
@@ -281,7 +281,7 @@ absl::Status TellAddresses(const core::RunConfig& config, const server::Listenin
 }
 
 // Ends a run properly: decided rounds are merged, snapshots saved.
-int Finish(server::Coordinator& coordinator) {
+int Finish(server::RunExchange& coordinator) {
   absl::Status status = coordinator.status();
   if (status.ok()) status = coordinator.Finish();
   if (status.ok()) return ctl::kDone;

@@ -60,7 +60,7 @@ v1::CommandRecord CommandRecord::ToProto() const {
   return message;
 }
 
-absl::Status RunCommand(Coordinator* coordinator, Gate* gate, const Peer& peer, const AskedCommand& asked,
+absl::Status RunCommand(RunExchange* exchange, Gate* gate, const Peer& peer, const AskedCommand& asked,
                         const std::function<absl::Status()>& perform) {
   const std::optional<Identity> who = gate->Who(peer);
   const absl::Status allowed = gate->Command(peer, asked.call);
@@ -74,7 +74,7 @@ absl::Status RunCommand(Coordinator* coordinator, Gate* gate, const Peer& peer, 
       .command = row == nullptr ? asked.call : std::string(row->command),
       .arguments = core::Clipped(asked.arguments, kMaxWordsBytes),
       .result = done.ok() ? "done" : core::Clipped(absl::StrCat("refused: ", done.message()), kMaxWordsBytes)};
-  const absl::Status recorded = coordinator->operators().RecordCommand(record.EventText());
+  const absl::Status recorded = exchange->operators().RecordCommand(record.EventText());
   return done.ok() ? recorded : done;
 }
 

@@ -9,7 +9,7 @@
 #include "causeway/v1/coordinator.pb.h"
 #include "server/calls/call_service.h"
 #include "server/calls/gate.h"
-#include "server/run/coordinator.h"
+#include "server/run/run_exchange.h"
 
 namespace causeway::server {
 
@@ -33,16 +33,16 @@ struct AskedCommand {
 };
 
 // Asks the gate, performs the command if it is allowed, records it, and answers.
-absl::Status RunCommand(Coordinator* coordinator, Gate* gate, const Peer& peer, const AskedCommand& asked,
+absl::Status RunCommand(RunExchange* exchange, Gate* gate, const Peer& peer, const AskedCommand& asked,
                         const std::function<absl::Status()>& perform);
 
 // `asked(request)` returns an AskedCommand, `perform(request, response)` a Status. The request has a context.
 template <typename Request, typename Response, typename Asked, typename Perform>
-void AddCommand(CallService& service, Coordinator* coordinator, Gate* gate, const std::string& method, Asked asked,
+void AddCommand(CallService& service, RunExchange* exchange, Gate* gate, const std::string& method, Asked asked,
                 Perform perform) {
   service.Add<Request, Response>(method, [=](const Peer& peer, const Request& request, Response& response) {
-    return RunCommand(coordinator, gate, peer, asked(request), [&]() -> absl::Status {
-      const absl::Status of_this_run = coordinator->CheckContext(request.context());
+    return RunCommand(exchange, gate, peer, asked(request), [&]() -> absl::Status {
+      const absl::Status of_this_run = exchange->CheckContext(request.context());
       return of_this_run.ok() ? perform(request, response) : of_this_run;
     });
   });

@@ -13,8 +13,8 @@ namespace {
 // A site's control stream. The coordinator holds it as SitePeer beyond the call's end; the call holds it until OnDone.
 class ControlReactor final : public CallReactor, public SitePeer, public GatedCall {
  public:
-  ControlReactor(Coordinator* coordinator, Gate* gate, Peer peer)
-      : GatedCall(gate, std::move(peer)), coordinator_(coordinator) {}
+  ControlReactor(RunExchange* exchange, Gate* gate, Peer peer)
+      : GatedCall(gate, std::move(peer)), exchange_(exchange) {}
 
   void Begin(std::shared_ptr<ControlReactor> self) {
     self_ = std::move(self);
@@ -62,14 +62,14 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
     if (const absl::Status read = transport::ReadMessage(incoming_, &message); !read.ok()) return Refuse(read);
     if (const absl::Status allowed = Check(message, bytes); !allowed.ok()) return EndFlood(allowed);
     switch (message.kind_case()) {
-      case v1::SiteMessage::kJoin: coordinator_->sites().Join(self_, message.join()); break;
-      case v1::SiteMessage::kReady: coordinator_->sites().Ready(this); break;
-      case v1::SiteMessage::kProgress: coordinator_->sites().Progress(this, message.progress()); break;
-      case v1::SiteMessage::kLeave: coordinator_->sites().Leave(this, message.leave()); break;
+      case v1::SiteMessage::kJoin: exchange_->sites().Join(self_, message.join()); break;
+      case v1::SiteMessage::kReady: exchange_->sites().Ready(this); break;
+      case v1::SiteMessage::kProgress: exchange_->sites().Progress(this, message.progress()); break;
+      case v1::SiteMessage::kLeave: exchange_->sites().Leave(this, message.leave()); break;
       case v1::SiteMessage::kPing: Answer(message.ping()); break;
       case v1::SiteMessage::KIND_NOT_SET: break;  // from a newer site
     }
-    if (!coordinator_->sites().AwaitsJournal([self = self_] { self->ReadOn(); })) ReadOn();
+    if (!exchange_->sites().AwaitsJournal([self = self_] { self->ReadOn(); })) ReadOn();
   }
 
   void ReadOn() {
@@ -109,7 +109,7 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
   void EndFlood(const absl::Status& status) {
     if (absl::IsResourceExhausted(status)) {
       const std::optional<Identity> who = gate_->Who(peer_);
-      if (site_ || who) coordinator_->sites().Flooded(site_ ? *site_ : who->name, std::string(status.message()));
+      if (site_ || who) exchange_->sites().Flooded(site_ ? *site_ : who->name, std::string(status.message()));
     }
     End(status);
   }
@@ -129,7 +129,7 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
 
   void OnDone() override {
     const std::shared_ptr<ControlReactor> self = std::move(self_);
-    coordinator_->sites().Disconnected(this);
+    exchange_->sites().Disconnected(this);
   }
 
   void FinishOnce(const grpc::Status& status) {
@@ -138,7 +138,7 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
     Finish(status);
   }
 
-  Coordinator* const coordinator_;
+  RunExchange* const exchange_;
   std::optional<core::SiteId> site_;  // from the first message; read and written only by OnReadDone
   grpc::ByteBuffer incoming_;
   core::Mutex mutex_;
@@ -150,8 +150,8 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
 
 }  // namespace
 
-CallReactor* NewControlReactor(Coordinator* coordinator, Gate* gate, Peer peer) {
-  auto reactor = std::make_shared<ControlReactor>(coordinator, gate, std::move(peer));
+CallReactor* NewControlReactor(RunExchange* exchange, Gate* gate, Peer peer) {
+  auto reactor = std::make_shared<ControlReactor>(exchange, gate, std::move(peer));
   reactor->Begin(reactor);
   return reactor.get();
 }

@@ -17,8 +17,8 @@ namespace {
 // shared ownership).
 class DownloadReactor final : public CallReactor, public GatedCall {
  public:
-  DownloadReactor(Coordinator* coordinator, Gate* gate, Peer peer)
-      : GatedCall(gate, std::move(peer)), coordinator_(coordinator) {}
+  DownloadReactor(RunExchange* exchange, Gate* gate, Peer peer)
+      : GatedCall(gate, std::move(peer)), exchange_(exchange) {}
 
   void Begin(const std::shared_ptr<DownloadReactor>& self) {
     self_ = self;
@@ -45,7 +45,7 @@ class DownloadReactor final : public CallReactor, public GatedCall {
     if (const absl::Status status = TakeRequest(); !status.ok()) return End(status);
     {
       core::MutexLock lock(mutex_);
-      meters_ = coordinator_->transfers().Meters(request_.context().site());
+      meters_ = exchange_->transfers().Meters(request_.context().site());
     }
     Advance();
   }
@@ -79,7 +79,7 @@ class DownloadReactor final : public CallReactor, public GatedCall {
 
   void OnDone() override {
     const std::shared_ptr<DownloadReactor> self = std::move(self_);
-    if (sent_all_ && !cancelled_) coordinator_->transfers().Taken(request_, begun_ms_);
+    if (sent_all_ && !cancelled_) exchange_->transfers().Taken(request_, begun_ms_);
   }
 
   Waiter AskAgain() {
@@ -93,7 +93,7 @@ class DownloadReactor final : public CallReactor, public GatedCall {
     core::MutexLock lock(mutex_);
     if (writing_ || finished_) return;
     if (source_ == nullptr) {
-      auto download = coordinator_->transfers().BeginDownload(request_, AskAgain());
+      auto download = exchange_->transfers().BeginDownload(request_, AskAgain());
       if (!download.ok()) return FinishLocked(ToGrpc(download.status()));
       source_ = std::move(download->source);
       generation_ = download->generation;
@@ -107,7 +107,7 @@ class DownloadReactor final : public CallReactor, public GatedCall {
     const auto header = source_->Header(AskAgain());
     if (!header) return;
     header_sent_ = true;
-    begun_ms_ = coordinator_->now_ms();
+    begun_ms_ = exchange_->now_ms();
     // Chunks of another version are useless; the site starts over when it sees the header.
     const bool anchor = request_.source_case() == v1::DownloadRequest::kAnchorVersion;
     const bool goes_on = !anchor || request_.held_version() == header->version;
@@ -115,7 +115,7 @@ class DownloadReactor final : public CallReactor, public GatedCall {
     v1::DownloadMessage message;
     transport::ToProto(*header, message.mutable_header());
     if (request_.wants_proof()) {
-      message.mutable_header()->set_proof(coordinator_->claims().ProofOfVersion(request_.fragment(), header->version));
+      message.mutable_header()->set_proof(exchange_->claims().ProofOfVersion(request_.fragment(), header->version));
     }
     // An older site names none, and gets the same bytes as ever.
     if (request_.has_generation()) message.mutable_header()->set_generation(generation_);
@@ -160,7 +160,7 @@ class DownloadReactor final : public CallReactor, public GatedCall {
     Finish(status);
   }
 
-  Coordinator* const coordinator_;
+  RunExchange* const exchange_;
   grpc::ByteBuffer incoming_;
   v1::DownloadRequest request_;
   SiteLimits::Stream counted_;
@@ -182,8 +182,8 @@ class DownloadReactor final : public CallReactor, public GatedCall {
 
 }  // namespace
 
-CallReactor* NewDownloadReactor(Coordinator* coordinator, Gate* gate, Peer peer) {
-  auto reactor = std::make_shared<DownloadReactor>(coordinator, gate, std::move(peer));
+CallReactor* NewDownloadReactor(RunExchange* exchange, Gate* gate, Peer peer) {
+  auto reactor = std::make_shared<DownloadReactor>(exchange, gate, std::move(peer));
   reactor->Begin(reactor);
   return reactor.get();
 }

@@ -11,8 +11,7 @@ namespace {
 // The stream of a shard that follows this one. Every update is complete, so that only the last pending one is sent.
 class FollowReactor final : public CallReactor, public ShardPeer, public GatedCall {
  public:
-  FollowReactor(Coordinator* coordinator, Gate* gate, Peer peer)
-      : GatedCall(gate, std::move(peer)), coordinator_(coordinator) {}
+  FollowReactor(RunExchange* exchange, Gate* gate, Peer peer) : GatedCall(gate, std::move(peer)), exchange_(exchange) {}
 
   void Begin(std::shared_ptr<FollowReactor> self) {
     self_ = std::move(self);
@@ -37,7 +36,7 @@ class FollowReactor final : public CallReactor, public ShardPeer, public GatedCa
     if (!ok) return FinishOnce(grpc::Status::OK);
     v1::FollowMessage message;
     if (const absl::Status status = Take(message); !status.ok()) return End(status);
-    coordinator_->shards().HeardOfShard(shard_, message.report());
+    exchange_->shards().HeardOfShard(shard_, message.report());
     core::MutexLock lock(mutex_);
     if (!finished_) StartRead(&incoming_);
   }
@@ -46,7 +45,7 @@ class FollowReactor final : public CallReactor, public ShardPeer, public GatedCa
     if (!begun_) Spoke();
     RETURN_IF_ERROR(transport::ReadMessage(incoming_, &message));
     if (begun_) return absl::OkStatus();
-    RETURN_IF_ERROR(coordinator_->shards().BeginFollow(message.context(), self_));
+    RETURN_IF_ERROR(exchange_->shards().BeginFollow(message.context(), self_));
     begun_ = true;
     shard_ = message.context().shard();
     return absl::OkStatus();
@@ -62,7 +61,7 @@ class FollowReactor final : public CallReactor, public ShardPeer, public GatedCa
 
   void OnDone() override {
     const std::shared_ptr<FollowReactor> self = std::move(self_);
-    coordinator_->shards().EndFollow(this);
+    exchange_->shards().EndFollow(this);
   }
 
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -80,7 +79,7 @@ class FollowReactor final : public CallReactor, public ShardPeer, public GatedCa
     Finish(status);
   }
 
-  Coordinator* const coordinator_;
+  RunExchange* const exchange_;
   grpc::ByteBuffer incoming_;
   bool begun_ = false;  // it and the next: read and written by OnReadDone alone
   int shard_ = 0;
@@ -94,8 +93,8 @@ class FollowReactor final : public CallReactor, public ShardPeer, public GatedCa
 
 }  // namespace
 
-CallReactor* NewFollowReactor(Coordinator* coordinator, Gate* gate, Peer peer) {
-  auto reactor = std::make_shared<FollowReactor>(coordinator, gate, std::move(peer));
+CallReactor* NewFollowReactor(RunExchange* exchange, Gate* gate, Peer peer) {
+  auto reactor = std::make_shared<FollowReactor>(exchange, gate, std::move(peer));
   reactor->Begin(reactor);
   return reactor.get();
 }

@@ -13,10 +13,10 @@
 namespace causeway::server {
 namespace {
 
-absl::Status History(const Coordinator& coordinator, const v1::HistoryRequest& request, v1::HistoryResponse& response) {
+absl::Status History(const RunExchange& exchange, const v1::HistoryRequest& request, v1::HistoryResponse& response) {
   const int64_t most = core::kMaxHistoryAnswer;
   const int64_t limit = request.limit() > 0 ? std::min<int64_t>(request.limit(), most) : most;
-  ASSIGN_OR_RETURN(const std::vector<Event> events, coordinator.History(request.after_id(), limit, request.kind()));
+  ASSIGN_OR_RETURN(const std::vector<Event> events, exchange.History(request.after_id(), limit, request.kind()));
   for (const Event& event : events) {
     v1::HistoryEvent& message = *response.add_events();
     message.set_id(event.id);
@@ -34,13 +34,12 @@ absl::Status History(const Coordinator& coordinator, const v1::HistoryRequest& r
   return absl::OkStatus();
 }
 
-void AddQuestions(Coordinator* coordinator, std::function<std::string()> status_json, Gate* gate,
-                  CallService& service) {
+void AddQuestions(RunExchange* exchange, std::function<std::string()> status_json, Gate* gate, CallService& service) {
   service.Add<v1::DescribeRequest, v1::RunDescription>(
       "Describe", [=](const Peer& peer, const v1::DescribeRequest& request, v1::RunDescription& response) {
         absl::Status status = gate->Question(peer, request.context().site());
-        if (status.ok()) status = coordinator->CheckContext(request.context());
-        if (status.ok()) response = coordinator->Describe();
+        if (status.ok()) status = exchange->CheckContext(request.context());
+        if (status.ok()) response = exchange->Describe();
         return status;
       });
   service.Add<v1::StatusRequest, v1::StatusResponse>(
@@ -52,8 +51,8 @@ void AddQuestions(Coordinator* coordinator, std::function<std::string()> status_
   service.Add<v1::HistoryRequest, v1::HistoryResponse>(
       "GetHistory", [=](const Peer& peer, const v1::HistoryRequest& request, v1::HistoryResponse& response) {
         absl::Status status = gate->Question(peer, request.context().site());
-        if (status.ok()) status = coordinator->CheckContext(request.context());
-        if (status.ok()) status = History(*coordinator, request, response);
+        if (status.ok()) status = exchange->CheckContext(request.context());
+        if (status.ok()) status = History(*exchange, request, response);
         return status;
       });
 }
@@ -66,36 +65,33 @@ AskedCommand AskedChange(const v1::ChangeRunRequest& request) {
   return {"ChangeRun STOP", absl::StrCat("change=", static_cast<int>(request.change()))};
 }
 
-void AddCommands(Coordinator* coordinator, Gate* gate, CallService& service) {
+void AddCommands(RunExchange* exchange, Gate* gate, CallService& service) {
   AddCommand<v1::DrainRequest, v1::DrainResponse>(
-      service, coordinator, gate, "DrainSite",
+      service, exchange, gate, "DrainSite",
       [](const v1::DrainRequest& request) {
         return AskedCommand{"DrainSite", absl::StrCat("site=", request.site())};
       },
-      [=](const v1::DrainRequest& request, v1::DrainResponse&) {
-        return coordinator->operators().Drain(request.site());
-      });
+      [=](const v1::DrainRequest& request, v1::DrainResponse&) { return exchange->operators().Drain(request.site()); });
   AddCommand<v1::ChangeRunRequest, v1::ChangeRunResponse>(
-      service, coordinator, gate, "ChangeRun", AskedChange,
+      service, exchange, gate, "ChangeRun", AskedChange,
       [=](const v1::ChangeRunRequest& request, v1::ChangeRunResponse&) {
-        return coordinator->operators().ChangeRun(request.change());
+        return exchange->operators().ChangeRun(request.change());
       });
   AddCommand<v1::ReleaseRequest, v1::ReleaseResponse>(
-      service, coordinator, gate, "ReleaseSite",
+      service, exchange, gate, "ReleaseSite",
       [](const v1::ReleaseRequest& request) {
         return AskedCommand{"ReleaseSite", absl::StrCat("site=", request.site())};
       },
       [=](const v1::ReleaseRequest& request, v1::ReleaseResponse&) {
-        return coordinator->operators().Release(request.site());
+        return exchange->operators().Release(request.site());
       });
   AddCommand<v1::RollbackRequest, v1::RollbackResponse>(
-      service, coordinator, gate, "Rollback",
+      service, exchange, gate, "Rollback",
       [](const v1::RollbackRequest& request) {
         return AskedCommand{"Rollback", absl::StrCat("to=", request.version())};
       },
       [=](const v1::RollbackRequest& request, v1::RollbackResponse& response) {
-        const absl::StatusOr<std::vector<core::Version>> versions =
-            coordinator->operators().RollBack(request.version());
+        const absl::StatusOr<std::vector<core::Version>> versions = exchange->operators().RollBack(request.version());
         if (versions.ok()) response.mutable_versions()->Assign(versions->begin(), versions->end());
         return versions.status();
       });
@@ -103,15 +99,15 @@ void AddCommands(Coordinator* coordinator, Gate* gate, CallService& service) {
 
 }  // namespace
 
-std::unique_ptr<CallService> NewGrpcService(Coordinator* coordinator, std::function<std::string()> status_json,
+std::unique_ptr<CallService> NewGrpcService(RunExchange* exchange, std::function<std::string()> status_json,
                                             Gate* gate) {
   auto service = std::make_unique<CallService>(gate);
-  AddQuestions(coordinator, std::move(status_json), gate, *service);
-  AddCommands(coordinator, gate, *service);
-  service->AddStream("Control", [=](Peer peer) { return NewControlReactor(coordinator, gate, std::move(peer)); });
-  service->AddStream("Follow", [=](Peer peer) { return NewFollowReactor(coordinator, gate, std::move(peer)); });
-  service->AddStream("Upload", [=](Peer peer) { return NewUploadReactor(coordinator, gate, std::move(peer)); });
-  service->AddStream("Download", [=](Peer peer) { return NewDownloadReactor(coordinator, gate, std::move(peer)); });
+  AddQuestions(exchange, std::move(status_json), gate, *service);
+  AddCommands(exchange, gate, *service);
+  service->AddStream("Control", [=](Peer peer) { return NewControlReactor(exchange, gate, std::move(peer)); });
+  service->AddStream("Follow", [=](Peer peer) { return NewFollowReactor(exchange, gate, std::move(peer)); });
+  service->AddStream("Upload", [=](Peer peer) { return NewUploadReactor(exchange, gate, std::move(peer)); });
+  service->AddStream("Download", [=](Peer peer) { return NewDownloadReactor(exchange, gate, std::move(peer)); });
   return service;
 }
 

@@ -7,13 +7,13 @@
 
 #include "server/calls/call_service.h"
 #include "server/calls/gate.h"
-#include "server/run/coordinator.h"
+#include "server/run/run_exchange.h"
 
 namespace causeway::server {
 
 // Answers every method of causeway.v1.Coordinator (reactors.h). `coordinator`, `gate` and everything that `status_json`
 // refers to outlive the server.
-std::unique_ptr<CallService> NewGrpcService(Coordinator* coordinator, std::function<std::string()> status_json,
+std::unique_ptr<CallService> NewGrpcService(RunExchange* exchange, std::function<std::string()> status_json,
                                             Gate* gate = Gate::Open());
 
 }  // namespace causeway::server

@@ -15,8 +15,7 @@ namespace {
 // streams, the stream that completes it gets the verdict; the others end without one.
 class UploadReactor final : public CallReactor, public GatedCall {
  public:
-  UploadReactor(Coordinator* coordinator, Gate* gate, Peer peer)
-      : GatedCall(gate, std::move(peer)), coordinator_(coordinator) {}
+  UploadReactor(RunExchange* exchange, Gate* gate, Peer peer) : GatedCall(gate, std::move(peer)), exchange_(exchange) {}
 
   void Begin(std::shared_ptr<UploadReactor> self) {
     self_ = std::move(self);
@@ -61,7 +60,7 @@ class UploadReactor final : public CallReactor, public GatedCall {
     absl::StatusOr<SiteLimits::Stream> allowed = gate_->BulkStream(peer_, header_.context().site());
     if (!allowed.ok()) return End(allowed.status());
     counted_ = *std::move(allowed);
-    absl::StatusOr<Upload> upload = coordinator_->transfers().BeginUpload(header_);
+    absl::StatusOr<Upload> upload = exchange_->transfers().BeginUpload(header_);
     if (!upload.ok()) {
       FinishOnce(ToGrpc(upload.status()));
       return;
@@ -125,7 +124,7 @@ class UploadReactor final : public CallReactor, public GatedCall {
   // The verdict comes on another thread, and may come when the call is over.
   void Complete() {
     // Nothing is kept here: the contribution is freed when it is merged, not when the site has read its verdict.
-    coordinator_->transfers().CompleteUpload(
+    exchange_->transfers().CompleteUpload(
         header_, std::move(upload_), [self = self_](const absl::StatusOr<v1::Verdict>& verdict) {
           verdict.ok() ? self->WriteVerdict(*verdict) : self->FinishOnce(ToGrpc(verdict.status()));
         });
@@ -143,8 +142,8 @@ class UploadReactor final : public CallReactor, public GatedCall {
     v1::UploadReply reply;
     *reply.mutable_verdict() = verdict;
     if (verdict.admitted() && header_.wants_proof() && !header_.initial()) {
-      reply.mutable_verdict()->set_proof(coordinator_->claims().ProofOfAdmission(
-          header_.context().site(), header_.fragment(), header_.base_version()));
+      reply.mutable_verdict()->set_proof(
+          exchange_->claims().ProofOfAdmission(header_.context().site(), header_.fragment(), header_.base_version()));
     }
     verdict_ = transport::ToBytes(reply);
     if (!writing_) FinishWithVerdict();
@@ -166,7 +165,7 @@ class UploadReactor final : public CallReactor, public GatedCall {
   void OnCancel() override { FinishOnce(grpc::Status::CANCELLED); }
   void OnDone() override { const std::shared_ptr<UploadReactor> self = std::move(self_); }
 
-  Coordinator* const coordinator_;
+  RunExchange* const exchange_;
   SiteLimits::Stream counted_;
   grpc::ByteBuffer incoming_;
   grpc::ByteBuffer outgoing_;
@@ -184,8 +183,8 @@ class UploadReactor final : public CallReactor, public GatedCall {
 
 }  // namespace
 
-CallReactor* NewUploadReactor(Coordinator* coordinator, Gate* gate, Peer peer) {
-  auto reactor = std::make_shared<UploadReactor>(coordinator, gate, std::move(peer));
+CallReactor* NewUploadReactor(RunExchange* exchange, Gate* gate, Peer peer) {
+  auto reactor = std::make_shared<UploadReactor>(exchange, gate, std::move(peer));
   reactor->Begin(reactor);
   return reactor.get();
 }

@@ -16,7 +16,7 @@ namespace causeway::server {
 
 class FollowerShard {
  public:
-  FollowerShard(const CoordinatorOptions& options, OwnReport* report) : options_(options), report_(*report) {}
+  FollowerShard(const RunOptions& options, OwnReport* report) : options_(options), report_(*report) {}
 
   enum class News {
     kLater,         // it waits until a seed is saved: TakeLate gives it then
@@ -36,7 +36,7 @@ class FollowerShard {
  private:
   absl::StatusOr<bool> FollowModel(const v1::MembershipUpdate& update, const RunRules& rules, ModelFact& model) const;
 
-  const CoordinatorOptions& options_;
+  const RunOptions& options_;
   OwnReport& report_;
   core::Membership membership_;
   std::optional<v1::MembershipUpdate> late_;

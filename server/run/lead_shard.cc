@@ -10,7 +10,7 @@
 
 namespace causeway::server {
 
-absl::Status CheckFollower(const v1::Context& context, const CoordinatorOptions& options) {
+absl::Status CheckFollower(const v1::Context& context, const RunOptions& options) {
   const core::Shard shard{context.shard(), context.num_shards()};
   if (context.protocol() != transport::kProtocol || context.run_id() != options.config.run_id) {
     return absl::FailedPreconditionError(absl::StrCat("expected protocol ", transport::kProtocol, " and run ",

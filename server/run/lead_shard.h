@@ -23,11 +23,11 @@ class ShardPeer {
 };
 
 // FAILED_PRECONDITION if the caller is no other shard of this run, or this one is not shard 0.
-absl::Status CheckFollower(const v1::Context& context, const CoordinatorOptions& options);
+absl::Status CheckFollower(const v1::Context& context, const RunOptions& options);
 
 class LeadShard {
  public:
-  explicit LeadShard(const CoordinatorOptions& options) : options_(options) {}
+  explicit LeadShard(const RunOptions& options) : options_(options) {}
 
   void Begin(const std::shared_ptr<ShardPeer>& peer, const RunRules& rules, const ModelFact& model, Outbox& outbox);
   void End(const ShardPeer* peer);
@@ -37,7 +37,7 @@ class LeadShard {
  private:
   v1::MembershipUpdate MakeUpdate(const ModelFact& model) const;
 
-  const CoordinatorOptions& options_;
+  const RunOptions& options_;
   std::vector<std::shared_ptr<ShardPeer>> followers_;
   core::Membership told_;
   uint64_t told_generation_ = 0;  // of the model

@@ -28,8 +28,8 @@ bool IsRefusal(const grpc::Status& status) {
 }  // namespace
 
 MembershipFollower::MembershipFollower(MembershipFollowerOptions options, std::unique_ptr<transport::Wire> lead,
-                                       Coordinator* coordinator)
-    : options_(std::move(options)), coordinator_(coordinator), lead_(std::move(lead)), thread_([this] { Run(); }) {}
+                                       RunExchange* exchange)
+    : options_(std::move(options)), exchange_(exchange), lead_(std::move(lead)), thread_([this] { Run(); }) {}
 
 MembershipFollower::~MembershipFollower() {
   {
@@ -60,7 +60,7 @@ void MembershipFollower::Run() {
       if (stopping_) return;
     }
     if (!has_followed_ && IsRefusal(status)) {
-      coordinator_->Fail(absl::FailedPreconditionError(
+      exchange_->Fail(absl::FailedPreconditionError(
           absl::StrCat("shard 0 at ", options_.lead.Text(), ": ", status.error_message())));
       return;
     }
@@ -84,7 +84,7 @@ grpc::Status MembershipFollower::FollowOnce() {
   first.mutable_context()->set_run_id(options_.run_id);
   first.mutable_context()->set_shard(options_.shard.index);
   first.mutable_context()->set_num_shards(options_.shard.count);
-  *first.mutable_report() = coordinator_->shards().Report();
+  *first.mutable_report() = exchange_->shards().Report();
   core::Thread reporter;
   if (stream->Write(first)) {
     reporter = core::Thread([&, reported = first.report().SerializeAsString()] { SendReports(*stream, reported); });
@@ -93,7 +93,7 @@ grpc::Status MembershipFollower::FollowOnce() {
   while (stream->Read(&update)) {
     if (!has_followed_) spdlog::info("follows shard 0 at {}", options_.lead.Text());
     has_followed_ = true;
-    coordinator_->shards().Follow(update);
+    exchange_->shards().Follow(update);
   }
   {
     core::MutexLock lock(mutex_);
@@ -118,7 +118,7 @@ void MembershipFollower::SendReports(transport::FollowCall& stream, const std::s
       if (stream_ended_ || stopping_) return;
     }
     v1::FollowMessage message;
-    *message.mutable_report() = coordinator_->shards().Report();
+    *message.mutable_report() = exchange_->shards().Report();
     std::string next = message.report().SerializeAsString();
     const core::Clock::TimePoint now = core::SystemClock().Now();
     if (next == last && now - said_at < kSilence) continue;

@@ -1,18 +1,18 @@
 // Follows shard 0 on behalf of another shard's coordinator: delivers shard 0's decisions, and returns reports to it.
 //
-//   shard 0 ── MembershipUpdate ──► thread ──► Coordinator::Follow
+//   shard 0 ── MembershipUpdate ──► thread ──► RunExchange::Follow
 //      ▲                                            │ Report, durable facts
 //      └──────────── ShardReport ◄── thread ◄───────┘ checked every 50 ms, sent when it has changed
 //
 // While shard 0 is away, this shard's coordinator continues with the membership that it knows, and the follower retries
-// forever. Only a shard that is refused before it has followed in this life ends, through Coordinator::Fail.
+// forever. Only a shard that is refused before it has followed in this life ends, through RunExchange::Fail.
 #pragma once
 
 #include <memory>
 
 #include "core/mutex.h"
 #include "core/thread.h"
-#include "server/run/coordinator.h"
+#include "server/run/run_exchange.h"
 #include "transport/wire.h"
 
 namespace causeway::server {
@@ -26,8 +26,7 @@ struct MembershipFollowerOptions {
 class MembershipFollower {
  public:
   // The coordinator outlives it.
-  MembershipFollower(MembershipFollowerOptions options, std::unique_ptr<transport::Wire> lead,
-                     Coordinator* coordinator);
+  MembershipFollower(MembershipFollowerOptions options, std::unique_ptr<transport::Wire> lead, RunExchange* exchange);
   ~MembershipFollower();
 
  private:
@@ -37,7 +36,7 @@ class MembershipFollower {
   bool WaitToAskAgain(int64_t wait_ms);  // false: stopping
 
   const MembershipFollowerOptions options_;
-  Coordinator* const coordinator_;
+  RunExchange* const exchange_;
   const std::unique_ptr<transport::Wire> lead_;
   bool has_followed_ = false;  // used by the thread alone
   core::Mutex mutex_;

@@ -13,14 +13,14 @@
 
 namespace causeway::server {
 
-class Coordinator;
+class RunExchange;
 
 v1::CoordinatorMessage DrainMessage();  // to a site that an operator wants to leave
 
 class Operators {
  public:
   // All outlive it.
-  Operators(Coordinator& run, const CoordinatorOptions& options, Journal& journal)
+  Operators(RunExchange& run, const RunOptions& options, Journal& journal)
       : run_(run), options_(options), journal_(journal) {}
 
   // FAILED_PRECONDITION: this is not shard 0 (names its address), or there is nothing to do.
@@ -36,8 +36,8 @@ class Operators {
  private:
   absl::Status CheckLeads(const std::string& what) const;
 
-  Coordinator& run_;
-  const CoordinatorOptions& options_;
+  RunExchange& run_;
+  const RunOptions& options_;
   Journal& journal_;
 };
 

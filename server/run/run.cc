@@ -18,14 +18,14 @@ RoundSettings RulesOf(const core::RunConfig& config, core::Shard shard) {
           [config](const core::SiteId& site) { return config.MaxTokensPerStep(site); }};
 }
 
-std::variant<LeadShard, FollowerShard> RoleOf(const CoordinatorOptions& options, OwnReport& report) {
+std::variant<LeadShard, FollowerShard> RoleOf(const RunOptions& options, OwnReport& report) {
   if (options.shard.leads()) return LeadShard(options);
   return FollowerShard(options, &report);
 }
 
 }  // namespace
 
-Run::Run(const CoordinatorOptions& options, Journal& journal, RunFigures& figures, OwnReport& report,
+Run::Run(const RunOptions& options, Journal& journal, RunFigures& figures, OwnReport& report,
          RunModel::Listeners listeners)
     : admission(options.config, options.shard, options.bounds, options.new_run,
                 !options.completed && journal.identity().may_have_lost_its_end,

@@ -32,7 +32,7 @@ namespace causeway::server {
 class Run {
  public:
   // All outlive it.
-  Run(const CoordinatorOptions& options, Journal& journal, RunFigures& figures, OwnReport& report,
+  Run(const RunOptions& options, Journal& journal, RunFigures& figures, OwnReport& report,
       RunModel::Listeners listeners);
 
   // As an earlier life has left it, or a new run; then, where there are parameters, its fragments. DATA_LOSS if the
@@ -70,7 +70,7 @@ class Run {
   void Do(const Forgotten& action);
   void Do(const Dropped& action);
 
-  const CoordinatorOptions& options_;
+  const RunOptions& options_;
   Journal& journal_;
   Notices notices_;
   std::variant<LeadShard, FollowerShard> shard_;

@@ -14,7 +14,7 @@
 
 namespace causeway::server {
 
-struct CoordinatorOptions {
+struct RunOptions {
   core::RunConfig config;
   std::string run_config;   // the same, serialized, for sites
   std::string config_json;  // the same, for /status

@@ -18,7 +18,7 @@
 namespace causeway::server {
 
 struct RunView {
-  const CoordinatorOptions& options;
+  const RunOptions& options;
   const RunRules& rules;
   const ModelFact& model;
   const Parameters* parameters;  // null before there is a model

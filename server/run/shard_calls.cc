@@ -3,7 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include "core/check.h"
-#include "server/run/coordinator.h"
+#include "server/run/run_exchange.h"
 
 namespace causeway::server {
 

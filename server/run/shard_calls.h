@@ -11,12 +11,12 @@
 
 namespace causeway::server {
 
-class Coordinator;
+class RunExchange;
 
 class ShardCalls {
  public:
   // All outlive it.
-  ShardCalls(Coordinator& exchange, const CoordinatorOptions& options, const OwnReport& report, ShownShards& shown)
+  ShardCalls(RunExchange& exchange, const RunOptions& options, const OwnReport& report, ShownShards& shown)
       : exchange_(exchange), options_(options), report_(report), shown_(shown) {}
 
   // Shard 0: the other shards' streams. FAILED_PRECONDITION if the caller is no shard of this run.
@@ -29,8 +29,8 @@ class ShardCalls {
   v1::ShardReport Report() const { return report_.Message(); }
 
  private:
-  Coordinator& exchange_;
-  const CoordinatorOptions& options_;
+  RunExchange& exchange_;
+  const RunOptions& options_;
   const OwnReport& report_;
   ShownShards& shown_;
 };

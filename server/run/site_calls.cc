@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/limits.h"
 #include "core/text.h"
-#include "server/run/coordinator.h"
+#include "server/run/run_exchange.h"
 #include "transport/messages.h"
 
 namespace causeway::server {
@@ -29,7 +29,7 @@ SiteReport ReportOf(const core::SiteId& site, const core::SessionId& session, co
 
 // An event of the site whose stream that is: nothing if it left, or has another stream by now.
 template <typename Event>
-void WithSiteOf(const SitePeer* peer, Coordinator& exchange, Event event) {
+void WithSiteOf(const SitePeer* peer, RunExchange& exchange, Event event) {
   exchange.With([&](Run& run) {
     const core::SiteId site = run.members.SiteOf(peer);
     if (!site.empty()) event(run, site);

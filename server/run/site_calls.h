@@ -13,13 +13,13 @@
 
 namespace causeway::server {
 
-class Coordinator;
+class RunExchange;
 class Run;
 
 class SiteCalls {
  public:
   // All outlive it.
-  SiteCalls(Coordinator& exchange, const CoordinatorOptions& options, Journal& journal)
+  SiteCalls(RunExchange& exchange, const RunOptions& options, Journal& journal)
       : exchange_(exchange), options_(options), journal_(journal) {}
 
   void Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& join);
@@ -37,8 +37,8 @@ class SiteCalls {
   void Join(Run& run, const std::shared_ptr<SitePeer>& peer, const v1::Join& join,
             const absl::StatusOr<core::Manifest>& manifest);
 
-  Coordinator& exchange_;
-  const CoordinatorOptions& options_;
+  RunExchange& exchange_;
+  const RunOptions& options_;
   Journal& journal_;
 };
 

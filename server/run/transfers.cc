@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
-#include "server/run/coordinator.h"
+#include "server/run/run_exchange.h"
 
 namespace causeway::server {
 

@@ -13,13 +13,13 @@
 
 namespace causeway::server {
 
-class Coordinator;
+class RunExchange;
 class Run;
 
 class Transfers {
  public:
   // All outlive it.
-  Transfers(Coordinator& exchange, const CoordinatorOptions& options, Journal& journal, RunFigures& figures)
+  Transfers(RunExchange& exchange, const RunOptions& options, Journal& journal, RunFigures& figures)
       : exchange_(exchange), options_(options), journal_(journal), figures_(figures) {}
 
   absl::StatusOr<Upload> BeginUpload(const v1::UploadHeader& header);
@@ -39,8 +39,8 @@ class Transfers {
   static absl::StatusOr<Upload> BeginSeed(const v1::UploadHeader& header, Run& run);
   void CompleteSeed(const v1::UploadHeader& header, const OnVerdict& verdict);
 
-  Coordinator& exchange_;
-  const CoordinatorOptions& options_;
+  RunExchange& exchange_;
+  const RunOptions& options_;
   Journal& journal_;
   RunFigures& figures_;
 };

@@ -1,6 +1,6 @@
 // The board on which the coordinator publishes its status, for all readers.
 //
-//   Coordinator::Tick, every 250 ms ── Publish ──► history, alarms ─► the board's page ◄── GET /status, /metrics, …
+//   RunExchange::Tick, every 250 ms ── Publish ──► history, alarms ─► the board's page ◄── GET /status, /metrics, …
 //                                                                     rendered at the first read, shared by all
 //
 // Readers take no lock that the rules or the merge take, only the board's own: to copy a pointer and, for the first

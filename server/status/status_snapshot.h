@@ -1,6 +1,6 @@
 // The coordinator's status: plain values.
 //
-//   Coordinator (under its lock, every 250 ms) ─► StatusSnapshot ─► StatusBoard: adds rates, series and alarms
+//   RunExchange (under its lock, every 250 ms) ─► StatusSnapshot ─► StatusBoard: adds rates, series and alarms
 //      ─► JSON, metrics, events: rendered once, shared by all readers
 //
 // Fields marked "board" are filled by the board (status_history.h, alarms.h), all others by the coordinator. Times are

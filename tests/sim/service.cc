@@ -87,7 +87,7 @@ namespace {
 // The reactors that ship.
 class CoordinatorServer final : public Server {
  public:
-  CoordinatorServer(server::Coordinator* coordinator, server::Gate* gate) : coordinator_(coordinator), gate_(gate) {}
+  CoordinatorServer(server::RunExchange* coordinator, server::Gate* gate) : coordinator_(coordinator), gate_(gate) {}
 
   grpc::Status Describe(const v1::DescribeRequest& request, v1::RunDescription* description) override {
     const absl::Status status = coordinator_->CheckContext(request.context());
@@ -100,7 +100,7 @@ class CoordinatorServer final : public Server {
   CallReactor* NewDownload() override { return server::NewDownloadReactor(coordinator_, gate_, {}); }
 
  private:
-  server::Coordinator* const coordinator_;
+  server::RunExchange* const coordinator_;
   server::Gate* const gate_;
 };
 
@@ -158,7 +158,7 @@ std::string CoordinatorProgram::Main(const std::shared_ptr<Process>& process) {
   absl::StatusOr<server::StoredRun> stored = (*journal)->Load();
   if (!stored.ok()) return stored.status().ToString();
   const auto coordinator =
-      server::Coordinator::Create({.config = config_,
+      server::RunExchange::Create({.config = config_,
                                    .run_config = serialized,
                                    .config_json = "{}",
                                    .shard = shard_,
@@ -191,7 +191,7 @@ std::string CoordinatorProgram::Main(const std::shared_ptr<Process>& process) {
   return (*coordinator)->status().ToString();
 }
 
-void CoordinatorProgram::Command(std::function<void(server::Coordinator&)> command) {
+void CoordinatorProgram::Command(std::function<void(server::RunExchange&)> command) {
   Do([this, command = std::move(command)] {
     if (coordinator_ != nullptr) command(*coordinator_);
   });

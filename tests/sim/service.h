@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/run_config.h"
-#include "server/run/coordinator.h"
+#include "server/run/run_exchange.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/ledger.h"
 #include "tests/sim/log_promise.h"
@@ -70,9 +70,9 @@ class CoordinatorProgram final : public Program {
   static Node NodeOf(int shard) { return "hub" + std::to_string(shard); }
 
   // A command of causewayctl, if it serves.
-  void Command(std::function<void(server::Coordinator&)> command);
+  void Command(std::function<void(server::RunExchange&)> command);
 
-  server::Coordinator* coordinator() const { return coordinator_; }  // nullptr: not while it serves
+  server::RunExchange* coordinator() const { return coordinator_; }  // nullptr: not while it serves
   // Starts that made damage good, and crashes whose damage no start could see: those are undone.
   int64_t repaired() const { return repaired_; }
   int64_t untraceable() const { return untraceable_; }
@@ -85,7 +85,7 @@ class CoordinatorProgram final : public Program {
 
   const core::RunConfig config_;
   const core::Shard shard_;
-  server::Coordinator* coordinator_ = nullptr;
+  server::RunExchange* coordinator_ = nullptr;
   uint64_t epoch_ = 0;  // the last one that served
   LogPromise log_;
   bool began_ = false;  // this life has a file of the log

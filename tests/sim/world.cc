@@ -158,10 +158,10 @@ void World::OneFault() {
     case 10:
       count("drains", site);
       return hubs_[0]->Command(
-          [site](server::Coordinator& coordinator) { coordinator.operators().Drain(site).IgnoreError(); });
+          [site](server::RunExchange& coordinator) { coordinator.operators().Drain(site).IgnoreError(); });
     case 11:
       count("pauses", "");
-      hubs_[0]->Command([](server::Coordinator& coordinator) {
+      hubs_[0]->Command([](server::RunExchange& coordinator) {
         coordinator.operators().ChangeRun(v1::ChangeRunRequest::PAUSE).IgnoreError();
       });
       machine_.After(milliseconds(chance.Between(100, 5000)), [this] { Resume(); });
@@ -293,7 +293,7 @@ void World::Stall(Program& program, Clock::Duration time) {
 }
 
 void World::WatchLeases() {
-  hubs_[0]->Command([this](server::Coordinator& coordinator) {
+  hubs_[0]->Command([this](server::RunExchange& coordinator) {
     const auto events = coordinator.History(last_event_, 1000);
     if (!events.ok()) return;  // a sick disk
     const int64_t now_unix_ms = core::SystemClock().UnixMs();
@@ -310,7 +310,7 @@ void World::WatchLeases() {
 }
 
 void World::Resume() {
-  hubs_[0]->Command([](server::Coordinator& coordinator) {
+  hubs_[0]->Command([](server::RunExchange& coordinator) {
     coordinator.operators().ChangeRun(v1::ChangeRunRequest::RESUME).IgnoreError();
   });
 }

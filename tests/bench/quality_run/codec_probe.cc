@@ -39,7 +39,7 @@ double Norm(std::span<const float> values) {
 }
 
 // W of this version, which is the open round's base as long as the caller has not contributed to it.
-std::vector<float> FetchAnchor(server::Coordinator& coordinator, const core::Fragment& fragment,
+std::vector<float> FetchAnchor(server::RunExchange& coordinator, const core::Fragment& fragment,
                                core::Version version) {
   v1::DownloadRequest request;
   request.mutable_context()->set_protocol(transport::kProtocol);
@@ -102,7 +102,7 @@ void ProbedSite::Record(std::string dir, std::set<core::Version> bases) {
 
 absl::Status ProbedSite::BeforeSend(const core::FragmentMap& map, core::FragmentId fragment, core::Version base,
                                     core::Step step, const std::vector<std::span<float>>& tensors,
-                                    server::Coordinator& coordinator) {
+                                    server::RunExchange& coordinator) {
   std::vector<float> delta = FetchAnchor(coordinator, map.fragment(fragment), base);
   for (const core::TensorPlace& place : map.fragment(fragment).tensors) {
     const auto part = std::span(delta).subspan(place.first_unit * core::kUnitValues, place.values);

@@ -21,7 +21,7 @@
 #include "absl/status/status.h"
 #include "core/fragment_map.h"
 #include "core/mutex.h"
-#include "server/run/coordinator.h"
+#include "server/run/run_exchange.h"
 #include "tests/bench/quality_run/local_link.h"
 
 namespace causeway::bench {
@@ -60,7 +60,7 @@ class ProbedSite final : public LinkObserver {
 
   // In the step loop, before the engine copies θ (`tensors`, in manifest order) for the send of this base.
   absl::Status BeforeSend(const core::FragmentMap& map, core::FragmentId fragment, core::Version base, core::Step step,
-                          const std::vector<std::span<float>>& tensors, server::Coordinator& coordinator);
+                          const std::vector<std::span<float>>& tensors, server::RunExchange& coordinator);
 
   // On the link's thread.
   void OnContribution(core::FragmentId fragment, core::Version base, const std::vector<core::Bytes>& chunks) override;

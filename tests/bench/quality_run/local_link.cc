@@ -20,7 +20,7 @@ class LocalLink::Peer final : public server::SitePeer {
   LocalLink& link_;
 };
 
-LocalLink::LocalLink(server::Coordinator* coordinator, const core::RunId& run_id, core::SiteId site,
+LocalLink::LocalLink(server::RunExchange* coordinator, const core::RunId& run_id, core::SiteId site,
                      LinkObserver* observer)
     : coordinator_(coordinator),
       run_id_(run_id),

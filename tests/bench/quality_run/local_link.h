@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "server/run/coordinator.h"
+#include "server/run/run_exchange.h"
 #include "transport/coordinator_link.h"
 #include "worker/site/task_thread.h"
 
@@ -35,7 +35,7 @@ class LinkObserver {
 class LocalLink final : public transport::CoordinatorLink {
  public:
   // All three outlive the link's Leave; `observer` may be null.
-  LocalLink(server::Coordinator* coordinator, const core::RunId& run_id, core::SiteId site, LinkObserver* observer);
+  LocalLink(server::RunExchange* coordinator, const core::RunId& run_id, core::SiteId site, LinkObserver* observer);
   ~LocalLink() override;
 
   void Start(const core::Manifest& manifest, transport::LinkListener* listener) override;
@@ -71,7 +71,7 @@ class LocalLink final : public transport::CoordinatorLink {
   void Advance(const std::shared_ptr<Incoming>& incoming);
   void End(const std::shared_ptr<Incoming>& incoming, const absl::Status& status, uint64_t digest);
 
-  server::Coordinator* const coordinator_;
+  server::RunExchange* const coordinator_;
   const core::RunId run_id_;
   const core::SiteId site_;
   LinkObserver* const observer_;

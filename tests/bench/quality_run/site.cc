@@ -14,7 +14,7 @@ constexpr double kHopelessLoss = 20;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Site>> Site::Make(const QualityOptions& options, const core::SiteId& name,
-                                                 server::Coordinator* coordinator, std::unique_ptr<ProbedSite> probe,
+                                                 server::RunExchange* coordinator, std::unique_ptr<ProbedSite> probe,
                                                  core::Mutex* turn) {
   const core::RunConfig& config = options.config;
   ASSIGN_OR_RETURN(auto trainer, worker::MakeTrainer(config, name, {.data_path = options.data_path}));
@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<Site>> Site::Make(const QualityOptions& options, 
   return site;
 }
 
-Site::Site(const core::RunConfig& config, server::Coordinator* coordinator, std::unique_ptr<worker::Trainer> trainer,
+Site::Site(const core::RunConfig& config, server::RunExchange* coordinator, std::unique_ptr<worker::Trainer> trainer,
            std::unique_ptr<ProbedSite> probe, core::Mutex* turn)
     : config_(config),
       schedule_(config.sync.Schedule()),

@@ -22,7 +22,7 @@ class Site {
  public:
   // `turn` is held by the one site that computes. It and the coordinator outlive the site's Leave.
   static absl::StatusOr<std::unique_ptr<Site>> Make(const QualityOptions& options, const core::SiteId& name,
-                                                    server::Coordinator* coordinator, std::unique_ptr<ProbedSite> probe,
+                                                    server::RunExchange* coordinator, std::unique_ptr<ProbedSite> probe,
                                                     core::Mutex* turn);
 
   // Trains to the last step; `failed` is called on the site's thread if that does not succeed.
@@ -39,7 +39,7 @@ class Site {
   const std::vector<double>& losses() const { return losses_; }  // of each step, after Join
 
  private:
-  Site(const core::RunConfig& config, server::Coordinator* coordinator, std::unique_ptr<worker::Trainer> trainer,
+  Site(const core::RunConfig& config, server::RunExchange* coordinator, std::unique_ptr<worker::Trainer> trainer,
        std::unique_ptr<ProbedSite> probe, core::Mutex* turn);
 
   absl::Status Train();
@@ -47,7 +47,7 @@ class Site {
 
   const core::RunConfig config_;
   const core::FragmentSchedule schedule_;
-  server::Coordinator* const coordinator_;
+  server::RunExchange* const coordinator_;
   const std::unique_ptr<worker::Trainer> trainer_;
   const std::unique_ptr<ProbedSite> probe_;
   core::Mutex* const turn_;

@@ -58,7 +58,7 @@ class AnchorKeeper {
   std::map<core::Version, worker::AnchorCopy> copies_ ABSL_GUARDED_BY(mutex_);
 };
 
-absl::StatusOr<Sites> MakeSites(const QualityOptions& options, core::Version rounds, server::Coordinator* coordinator,
+absl::StatusOr<Sites> MakeSites(const QualityOptions& options, core::Version rounds, server::RunExchange* coordinator,
                                 core::Mutex* turn) {
   Sites sites;
   const auto sums = std::make_shared<RoundSums>();
@@ -98,7 +98,7 @@ double TrainLossAtEnd(const Sites& sites) {
   return count > 0 ? sum / static_cast<double>(count) : 0;
 }
 
-void TakeFigures(const Sites& sites, const server::Coordinator& coordinator, QualityResult& result) {
+void TakeFigures(const Sites& sites, const server::RunExchange& coordinator, QualityResult& result) {
   result.parameters = core::NumParameters(sites.front()->manifest());
   result.train_loss_end = TrainLossAtEnd(sites);
   result.up_bytes = sites.front()->link().up_bytes();
@@ -140,7 +140,7 @@ absl::StatusOr<QualityResult> RunSites(const QualityOptions& given) {
   Sites sites;  // outlive the coordinator, which wakes their links
   core::Mutex turn;
   ASSIGN_OR_RETURN(const auto coordinator,
-                   server::Coordinator::Create({.config = config,
+                   server::RunExchange::Create({.config = config,
                                                 .run_config = formats::SerializeRunConfig(config),
                                                 .config_json = formats::RunConfigJson(config)},
                                                journal.get(), server::StoredRun{}));

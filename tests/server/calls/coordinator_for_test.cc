@@ -131,7 +131,7 @@ UploadOutcome CoordinatorForTest::Contribute(const std::string& site, int fragme
 void CoordinatorForTest::StartLife() {
   journal_ = *Journal::Open({.directory = folder_.path(), .shard = shard_, .failed = nullptr});
   coordinator =
-      *Coordinator::Create({.config = config_, .clock = &clock_, .shard = shard_, .lead = "lead:1", .bounds = bounds},
+      *RunExchange::Create({.config = config_, .clock = &clock_, .shard = shard_, .lead = "lead:1", .bounds = bounds},
                            journal_.get(), *journal_->Load());
   service_ = NewGrpcService(
       coordinator.get(), [] { return std::string("{}"); }, gate_);

@@ -13,7 +13,7 @@
 #include "causeway/v1/coordinator.grpc.pb.h"
 #include "server/calls/call_service.h"
 #include "server/calls/gate.h"
-#include "server/run/coordinator.h"
+#include "server/run/run_exchange.h"
 #include "tests/core/fake_clock.h"
 #include "tests/formats/temporary_folder.h"
 #include "tests/server/run/messages_for_test.h"
@@ -94,7 +94,7 @@ class CoordinatorForTest {
   std::unique_ptr<Journal> journal_;
 
  public:
-  std::unique_ptr<Coordinator> coordinator;
+  std::unique_ptr<RunExchange> coordinator;
   std::unique_ptr<v1::Coordinator::Stub> stub;
   int port = 0;
 

@@ -27,7 +27,7 @@ Peer Calling(Peer peer, const std::string& call) {
 
 // One of each kind.
 struct Calls {
-  Calls(Coordinator* coordinator, Gate* gate, const Peer& peer) {
+  Calls(RunExchange* coordinator, Gate* gate, const Peer& peer) {
     control.Bind(NewControlReactor(coordinator, gate, Calling(peer, "Control")));
     follow.Bind(NewFollowReactor(coordinator, gate, Calling(peer, "Follow")));
     upload.Bind(NewUploadReactor(coordinator, gate, Calling(peer, "Upload")));

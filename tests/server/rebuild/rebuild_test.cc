@@ -266,7 +266,7 @@ TEST_F(RebuildTest, SiteThatHoldsTheSameIsWelcomedAsOneOfTheContinuedLineage) {
   ASSERT_TRUE(rebuild_.Save(*Open()).ok());
   const auto journal = Open();
   const auto coordinator =
-      *Coordinator::Create({.config = ConfigForTest(), .clock = &clock_}, journal.get(), *journal->Load());
+      *RunExchange::Create({.config = ConfigForTest(), .clock = &clock_}, journal.get(), *journal->Load());
   const auto welcome_of = [&](const std::string& site, int64_t version) {
     v1::Join join = JoinOf(site);
     join.mutable_context()->set_lineage("lost");

@@ -18,7 +18,7 @@ absl::Status DirectCoordinator::RestartAfter(const std::function<void(const std:
   EndLife();
   change(folder_.path());
   journal = *Journal::Open(JournalOptionsOf());
-  return Coordinator::Create({.config = config_, .clock = &clock, .shard = shard_}, journal.get(), *journal->Load())
+  return RunExchange::Create({.config = config_, .clock = &clock, .shard = shard_}, journal.get(), *journal->Load())
       .status();
 }
 
@@ -154,7 +154,7 @@ JournalOptions DirectCoordinator::JournalOptionsOf() const {
 
 void DirectCoordinator::StartLife() {
   journal = *Journal::Open(JournalOptionsOf());
-  coordinator = *Coordinator::Create(
+  coordinator = *RunExchange::Create(
       {.config = config_, .run_config = "the config", .clock = &clock, .board = &board, .shard = shard_}, journal.get(),
       *journal->Load());
 }

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "server/run/coordinator.h"
+#include "server/run/run_exchange.h"
 #include "tests/core/fake_clock.h"
 #include "tests/formats/temporary_folder.h"
 #include "tests/server/run/messages_for_test.h"
@@ -186,7 +186,7 @@ class DirectCoordinator {
 
  public:
   std::unique_ptr<Journal> journal;
-  std::unique_ptr<Coordinator> coordinator;
+  std::unique_ptr<RunExchange> coordinator;
   std::map<std::string, RecordedPeer*> peer;  // of each site's newest stream
 };
 

@@ -11,7 +11,7 @@
 #include "core/manifest.h"
 #include "core/run_config.h"
 #include "core/shard.h"
-#include "server/run/coordinator.h"
+#include "server/run/run_exchange.h"
 #include "tests/core/fake_clock.h"
 #include "transport/messages.h"
 
@@ -66,7 +66,7 @@ inline v1::Join JoinOf(const std::string& site, const core::Manifest& manifest =
 }
 
 // Ticks until then, so often that the coordinator does not take itself for one that stood still.
-inline void TickUntil(int64_t ms, core::FakeClock& clock, Coordinator& coordinator) {
+inline void TickUntil(int64_t ms, core::FakeClock& clock, RunExchange& coordinator) {
   const int64_t step_ms = ConfigForTest().membership.lease_ms / 4;
   do {
     clock.Set(std::min(clock.NowMs() + step_ms, ms));

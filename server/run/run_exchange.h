@@ -38,13 +38,12 @@
 
 namespace causeway::server {
 
-class Coordinator {
+class RunExchange {
  public:
   // Begins a new run, or continues the journal's (the caller has checked that it is the same one): rounds that were
   // decided and not merged are merged again. DATA_LOSS if the stored state is inconsistent. `journal` outlives it.
-  static absl::StatusOr<std::unique_ptr<Coordinator>> Create(CoordinatorOptions options, Journal* journal,
-                                                             StoredRun stored);
-  ~Coordinator();
+  static absl::StatusOr<std::unique_ptr<RunExchange>> Create(RunOptions options, Journal* journal, StoredRun stored);
+  ~RunExchange();
 
   v1::RunDescription Describe() const;
 
@@ -83,13 +82,13 @@ class Coordinator {
   bool lacks_its_end() const;   // its sites prove more than its state holds, and its log may have lost its end
 
  private:
-  Coordinator(CoordinatorOptions options, Journal* journal);
+  RunExchange(RunOptions options, Journal* journal);
   absl::Status Begin(const StoredRun& stored);
 
   void OnMerged(const MergedRound& merged);
   void PublishStatus();  // on the thread that ticks
 
-  const CoordinatorOptions options_;
+  const RunOptions options_;
   Journal* const journal_;
   const int64_t started_ms_;
 

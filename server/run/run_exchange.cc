@@ -1,4 +1,4 @@
-#include "server/run/coordinator.h"
+#include "server/run/run_exchange.h"
 
 #include <spdlog/spdlog.h>
 
@@ -10,15 +10,15 @@
 
 namespace causeway::server {
 
-absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(CoordinatorOptions options, Journal* journal,
+absl::StatusOr<std::unique_ptr<RunExchange>> RunExchange::Create(RunOptions options, Journal* journal,
                                                                  StoredRun stored) {
-  std::unique_ptr<Coordinator> coordinator(new Coordinator(std::move(options), journal));
-  RETURN_IF_ERROR(coordinator->Begin(stored));
-  coordinator->PublishStatus();
-  return coordinator;
+  std::unique_ptr<RunExchange> exchange(new RunExchange(std::move(options), journal));
+  RETURN_IF_ERROR(exchange->Begin(stored));
+  exchange->PublishStatus();
+  return exchange;
 }
 
-Coordinator::Coordinator(CoordinatorOptions options, Journal* journal)
+RunExchange::RunExchange(RunOptions options, Journal* journal)
     : options_(std::move(options)),
       journal_(journal),
       started_ms_(options_.clock->NowMs()),
@@ -28,13 +28,13 @@ Coordinator::Coordinator(CoordinatorOptions options, Journal* journal)
            {.merged = [this](const MergedRound& merged) { OnMerged(merged); },
             .failed = [this](const absl::Status& status) { Fail(status); }}) {}
 
-Coordinator::~Coordinator() {
+RunExchange::~RunExchange() {
   journal_->Flush();  // its remaining callbacks use us and the parameters
   run_.model.End();
   journal_->Flush();
 }
 
-v1::RunDescription Coordinator::Describe() const {
+v1::RunDescription RunExchange::Describe() const {
   core::MutexLock lock(mutex_);
   v1::RunDescription description;
   description.set_protocol(transport::kProtocol);
@@ -48,25 +48,25 @@ v1::RunDescription Coordinator::Describe() const {
   return description;
 }
 
-absl::Status Coordinator::Begin(const StoredRun& stored) {
+absl::Status RunExchange::Begin(const StoredRun& stored) {
   core::MutexLock lock(mutex_);
   run_.Restore(stored, started_ms_);
   report_.MakeNotedDurable();
   return stored.rounds.seeded ? run_.RestoreFragments(stored.fragments, started_ms_) : absl::OkStatus();
 }
 
-void Coordinator::Fail(const absl::Status& status) {
+void RunExchange::Fail(const absl::Status& status) {
   core::MutexLock lock(mutex_);
   if (status_.ok()) status_ = status;
 }
 
-absl::Status Coordinator::status() const {
+absl::Status RunExchange::status() const {
   if (absl::Status status = journal_->status(); !status.ok()) return status;
   core::MutexLock lock(mutex_);
   return status_;
 }
 
-void Coordinator::Tick() {
+void RunExchange::Tick() {
   constexpr int64_t kSampleMs = 250;
   {
     core::MutexLock lock(mutex_);
@@ -82,19 +82,19 @@ void Coordinator::Tick() {
   PublishStatus();
 }
 
-absl::Status Coordinator::Finish() {
+absl::Status RunExchange::Finish() {
   journal_->Flush();  // rounds decided last are merged now
   if (run_.model.parameters() != nullptr) RETURN_IF_ERROR(run_.model.parameters()->Finish());
   journal_->Flush();
   return status();
 }
 
-bool Coordinator::lacks_its_end() const {
+bool RunExchange::lacks_its_end() const {
   core::MutexLock lock(mutex_);
   return run_.admission.LacksItsEnd();
 }
 
-bool Coordinator::done() const {
+bool RunExchange::done() const {
   {
     core::MutexLock lock(mutex_);
     if (run_.rules->run_state() != RunState::kDone) return false;
@@ -103,12 +103,12 @@ bool Coordinator::done() const {
   return true;
 }
 
-absl::StatusOr<std::vector<Event>> Coordinator::History(int64_t after_id, int64_t limit,
+absl::StatusOr<std::vector<Event>> RunExchange::History(int64_t after_id, int64_t limit,
                                                         const std::string& kind) const {
   return journal_->History(after_id, limit, kind);
 }
 
-absl::Status Coordinator::Ask(const std::function<absl::Status(RunParts&, Actions&)>& event) {
+absl::Status RunExchange::Ask(const std::function<absl::Status(RunParts&, Actions&)>& event) {
   {
     core::MutexLock lock(mutex_);
     RunParts parts = run_.Parts();
@@ -121,13 +121,13 @@ absl::Status Coordinator::Ask(const std::function<absl::Status(RunParts&, Action
   return status();
 }
 
-void Coordinator::OnMerged(const MergedRound& merged) {
+void RunExchange::OnMerged(const MergedRound& merged) {
   spdlog::info("fragment {}: version {}, digest {}", merged.round.fragment, merged.committed.version,
                core::DigestText(merged.committed.digest));
   figures_.Merged(merged);
 }
 
-StatusSnapshot Coordinator::Status() const {
+StatusSnapshot RunExchange::Status() const {
   StatusSnapshot snapshot;
   {
     core::MutexLock lock(mutex_);
@@ -155,7 +155,7 @@ StatusSnapshot Coordinator::Status() const {
   return snapshot;
 }
 
-void Coordinator::PublishStatus() {
+void RunExchange::PublishStatus() {
   if (options_.board == nullptr) return;
   StatusSnapshot snapshot = Status();
   report_.Show(snapshot);
