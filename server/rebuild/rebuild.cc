@@ -43,7 +43,7 @@ std::optional<OwnHoldings> HoldingsOf(const std::optional<OwnState>& own) {
 
 absl::StatusOr<OwnState> ReadOwnState(const Journal& journal, const core::Shard& shard) {
   ASSIGN_OR_RETURN(StoredRun stored, journal.Load());
-  OwnState own{.lineage = journal.lineage(),
+  OwnState own{.lineage = journal.identity().lineage,
                .rounds = std::move(stored.rounds),
                .model = std::move(stored.model),
                .fragments = {}};

@@ -50,7 +50,7 @@ void Run::Restore(const StoredRun& stored, int64_t now_ms) {
     BeginModel();
   }
   rules = std::make_unique<RunRules>(RulesOf(config, options_.shard), stored.rounds, now_ms, model.fact().seeder());
-  outbox.Note("start", absl::StrCat("epoch ", journal_.epoch()));
+  outbox.Note("start", absl::StrCat("epoch ", journal_.identity().epoch));
   for (const std::string& repaired : journal_.repaired()) {
     spdlog::warn("{}", repaired);
     outbox.Note("repair", repaired);

@@ -39,8 +39,8 @@ v1::RunDescription RunExchange::Describe() const {
   v1::RunDescription description;
   description.set_protocol(transport::kProtocol);
   description.set_run_id(options_.config.run_id);
-  description.set_epoch(journal_->epoch());
-  description.set_lineage(journal_->lineage());
+  description.set_epoch(journal_->identity().epoch);
+  description.set_lineage(journal_->identity().lineage);
   description.set_run_config(options_.run_config);
   description.set_shard(options_.shard.index);
   description.set_num_shards(options_.shard.count);
@@ -141,7 +141,7 @@ StatusSnapshot RunExchange::Status() const {
                            .codecs = run_.codecs,
                            .eval_loss = run_.evaluations.loss(),
                            .shown_shards = shown_shards_,
-                           .epoch = journal_->epoch(),
+                           .epoch = journal_->identity().epoch,
                            .started_ms = started_ms_,
                            .rounds_closed = run_.decisions.count()});
   }

@@ -12,6 +12,7 @@
 #include "core/fault_point.h"
 #include "formats/posix_file.h"
 #include "server/store/journal_files.h"
+#include "server/store/journal_queue.h"
 #include "server/store/load.h"
 
 namespace causeway::server {
@@ -28,37 +29,34 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(JournalOptions options) {
 }
 
 Journal::Journal(JournalOptions options, std::unique_ptr<JournalFiles> files)
-    : options_(std::move(options)), files_(std::move(files)) {
+    : options_(std::move(options)), files_(std::move(files)), queue_(std::make_unique<JournalQueue>()) {
   if (options_.relaxed) {
     files_->late = std::make_unique<LateSync>(&files_->syncs, [this](const absl::Status& status) {
       if (!status.ok()) Fail(status);
-      const core::MutexLock lock(mutex_);
-      synced_ = true;
-      changed_.NotifyAll();
+      queue_->NoteSynced();
     });
   }
   thread_ = core::Thread([this] { Run(); });
   if (options_.scrub_bytes_per_s <= 0) return;
+  const auto found = [this](const DiskDamage& damage) {  // a damaged log is abandoned while its rows are still here
+    queue_->Add(
+        {.entry = {.events = {{.kind = "damage", .site = "", .text = damage.Text()}}}, .renew_log = damage.in_log});
+    if (options_.damaged) options_.damaged(damage);
+  };
   scrub_ = std::make_unique<ScrubThread>(ScrubOptions{.state_dir = options_.directory,
                                                       .bytes_per_s = options_.scrub_bytes_per_s,
                                                       .durable = [this] { return files_->log->durable(); },
-                                                      .found = [this](const DiskDamage& damage) { NoteDamage(damage); },
+                                                      .found = found,
                                                       .wait_until = nullptr});
 }
 
 Journal::~Journal() {
   scrub_.reset();
-  {
-    const core::MutexLock lock(mutex_);
-    closing_ = true;
-  }
-  changed_.NotifyAll();
+  queue_->Close();
   thread_.Join();
   files_->late.reset();  // it calls us
 }
 
-uint64_t Journal::epoch() const { return files_->identity.epoch; }
-const std::string& Journal::lineage() const { return files_->identity.lineage; }
 const JournalIdentity& Journal::identity() const { return files_->identity; }
 const std::vector<std::string>& Journal::repaired() const { return files_->repaired; }
 
@@ -69,89 +67,45 @@ absl::StatusOr<StoredRun> Journal::Load() const {
 
 // ---- The queue ----
 
-uint64_t Journal::Enqueue(JournalItem item) {
-  const core::MutexLock lock(mutex_);
-  queued_bytes_ += item.event_bytes();
-  queue_.push_back(std::move(item));
-  changed_.NotifyAll();
-  return ++enqueued_;
-}
+void Journal::Commit(JournalEntry entry) { queue_->Add({.entry = std::move(entry)}); }
 
-absl::Status Journal::WaitFor(uint64_t ticket) const {
-  CHECK(!thread_.IsCurrent());  // it would wait for itself
-  core::MutexLock lock(mutex_);
-  lock.Wait(changed_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return finished_ >= ticket; });
-  return status_;
-}
-
-void Journal::Commit(JournalEntry entry) { Enqueue({.entry = std::move(entry)}); }
-
-bool Journal::full() const {
-  const core::MutexLock lock(mutex_);
-  return queued_bytes_ > core::kMaxQueuedEventBytes;
-}
+bool Journal::full() const { return queue_->full(); }
 
 void Journal::Flush() {
-  uint64_t ticket = 0;
-  {
-    const core::MutexLock lock(mutex_);
-    ticket = enqueued_;
-  }
-  WaitFor(ticket).IgnoreError();
+  CHECK(!thread_.IsCurrent());  // it would wait for itself
+  queue_->WaitForAll();
 }
 
-absl::Status Journal::status() const {
-  const core::MutexLock lock(mutex_);
-  return status_;
-}
+absl::Status Journal::status() const { return queue_->status(); }
 
 SyncFigures Journal::syncs() const { return files_->syncs.figures(); }
 
 ScrubFigures Journal::scrub() const { return scrub_ == nullptr ? ScrubFigures() : scrub_->figures(); }
 
-// Abandons a damaged log while its rows are still here.
-void Journal::NoteDamage(const DiskDamage& damage) {
-  Enqueue({.entry = {.events = {{.kind = "damage", .site = "", .text = damage.Text()}}}, .renew_log = damage.in_log});
-  if (options_.damaged) options_.damaged(damage);
+absl::Status Journal::AddAndWait(JournalItem item) {
+  CHECK(!thread_.IsCurrent());  // it would wait for itself
+  return queue_->WaitFor(queue_->Add(std::move(item)));
 }
 
 absl::Status Journal::Begin(const RunRecord& run, JournalEntry entry) {
-  return WaitFor(Enqueue({.entry = std::move(entry), .run = run}));
+  return AddAndWait({.entry = std::move(entry), .run = run});
 }
 
 // ---- The journal's thread ----
 
 void Journal::Run() {
-  while (true) {
-    std::vector<JournalItem> batch;
-    absl::Status status;
-    {
-      core::MutexLock lock(mutex_);
-      const auto ready = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closing_ || synced_ || !queue_.empty(); };
-      const auto due = files_->due();
-      if (due && status_.ok()) {
-        lock.WaitFor(changed_, *due - core::SystemClock().Now(), ready);
-      } else {
-        lock.Wait(changed_, ready);
-      }
-      synced_ = false;
-      if (queue_.empty() && closing_) break;
-      batch.swap(queue_);
-      status = status_;
-    }
-    const size_t items = batch.size();
+  while (std::optional<JournalQueue::Batch> batch = queue_->Take(files_->due())) {
+    std::vector<JournalItem>& items = batch->items;
+    const size_t count = items.size();
     int64_t bytes = 0;
-    for (const JournalItem& item : batch) bytes += item.event_bytes();
-    if (status.ok()) {
-      status = WriteAndTell(batch);
-      if (status.ok()) status = files_->Mind();
-      if (!status.ok()) Fail(status);
+    for (const JournalItem& item : items) bytes += item.event_bytes();
+    if (batch->status.ok()) {
+      absl::Status written = WriteAndTell(items);
+      if (written.ok()) written = files_->Mind();
+      if (!written.ok()) Fail(written);
     }
-    batch.clear();  // frees everything that its callbacks hold before any waiter learns that they are done
-    const core::MutexLock lock(mutex_);
-    finished_ += items;
-    queued_bytes_ -= bytes;
-    changed_.NotifyAll();
+    items.clear();  // frees everything that its callbacks hold before any waiter learns that they are done
+    queue_->Finish(count, bytes);
   }
   if (!status().ok()) return;
   absl::Status synced = files_->SyncAll();
@@ -169,10 +123,7 @@ void Journal::Fail(const absl::Status& failure) {
     absl::StrAppend(&text, ", and ", on_disk + 1, " to ", durable, " may be lost if the machine stops now");
   }
   const absl::Status status(failure.code(), text);
-  {
-    const core::MutexLock lock(mutex_);
-    status_ = status;
-  }
+  queue_->Fail(status);
   if (options_.failed) options_.failed(status);
 }
 
@@ -181,7 +132,7 @@ absl::Status Journal::WriteAndTell(std::vector<JournalItem>& batch) {
   const auto last = std::find_if(batch.begin(), batch.end(), [](const JournalItem& item) { return !item.end.ok(); });
   const absl::Status end = last == batch.end() ? absl::OkStatus() : last->end;
   batch.erase(last, batch.end());
-  RETURN_IF_ERROR(Write(batch));
+  RETURN_IF_ERROR(files_->Write(batch, options_));
   for (JournalItem& item : batch) {
     for (size_t i = 0; i < item.entry.merged.size(); ++i) {
       if (item.entry.merged[i].stored) item.entry.merged[i].stored(item.updates[i]);
@@ -198,32 +149,6 @@ absl::Status Journal::WriteAndTell(std::vector<JournalItem>& batch) {
   return end;
 }
 
-absl::Status Journal::Write(std::vector<JournalItem>& batch) {
-  if (batch.empty()) return absl::OkStatus();
-  int64_t payload_bytes = 0;
-  bool admits = false, decides = false, merges = false;
-  for (const JournalItem& item : batch) {
-    payload_bytes += item.payload_bytes();
-    admits |= !item.entry.admitted.empty();
-    decides |= !item.entry.decided.empty();
-    merges |= !item.entry.merged.empty();
-  }
-  if (payload_bytes > 0) {
-    RETURN_IF_ERROR(files_->directory->CheckRoom(payload_bytes, options_.min_free_bytes));
-  }
-  for (JournalItem& item : batch) RETURN_IF_ERROR(files_->AppendPayloads(item));
-  if (payload_bytes > 0 && files_->late == nullptr) RETURN_IF_ERROR(files_->SyncPayloads());
-  if (payload_bytes > 0) core::FaultPoint("after_segment_sync");
-  if (merges) core::FaultPoint("before_digest_record");
-  RETURN_IF_ERROR(files_->Commit([&]() -> absl::Status {
-    for (const JournalItem& item : batch) RETURN_IF_ERROR(files_->WriteRows(item, options_));
-    return absl::OkStatus();
-  }));
-  if (admits) core::FaultPoint("after_row");
-  if (decides) core::FaultPoint("after_decision");
-  return absl::OkStatus();
-}
-
 // ---- Snapshots and reading ----
 
 absl::Status Journal::SaveSnapshot(core::FragmentId fragment, const core::FragmentState& state, uint64_t digest) {
@@ -236,12 +161,12 @@ absl::Status Journal::SaveSnapshot(core::FragmentId fragment, const core::Fragme
     CHECK(!repeated || state.version == 0);  // only an initial state may be replaced, by the next seed
   }
   if (absl::Status room = files_->directory->CheckRoom(SnapshotBytes(state), options_.min_free_bytes); !room.ok()) {
-    WaitFor(Enqueue({.end = room})).IgnoreError();
+    AddAndWait({.end = room}).IgnoreError();
     return room;
   }
   const std::string path = files_->snapshot(SnapshotFileName(fragment, state.version));
   ASSIGN_OR_RETURN(const uint64_t hash, WriteSnapshot(path, fragment, state, digest));
-  return WaitFor(Enqueue({.snapshot = SnapshotRow{fragment, state.version, digest, hash}}));
+  return AddAndWait({.snapshot = SnapshotRow{fragment, state.version, digest, hash}});
 }
 
 absl::Status Journal::Keep(core::Version version, int num_fragments) {

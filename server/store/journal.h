@@ -43,6 +43,7 @@ namespace causeway::server {
 
 struct JournalFiles;
 struct JournalItem;
+class JournalQueue;
 
 struct JournalOptions {
   std::string directory;
@@ -72,8 +73,6 @@ class Journal {
   static absl::StatusOr<std::unique_ptr<Journal>> Open(JournalOptions options);
   ~Journal();  // everything committed becomes durable first
 
-  uint64_t epoch() const;
-  const std::string& lineage() const;
   const JournalIdentity& identity() const;
   const std::vector<std::string>& repaired()
       const;  // damage that Open has repaired: one sentence each, naming the file
@@ -131,24 +130,12 @@ class Journal {
   void Run();  // the journal's thread
   void Fail(const absl::Status& failure);
   absl::Status WriteAndTell(std::vector<JournalItem>& batch);
-  absl::Status Write(std::vector<JournalItem>& batch);
-  uint64_t Enqueue(JournalItem item);
-  absl::Status WaitFor(uint64_t ticket) const;
-  void NoteDamage(const DiskDamage& damage);
+  absl::Status AddAndWait(JournalItem item);
 
   const JournalOptions options_;
   const std::unique_ptr<JournalFiles> files_;
 
-  mutable core::Mutex mutex_;
-  mutable core::Condition changed_;
-  std::vector<JournalItem> queue_ ABSL_GUARDED_BY(mutex_);
-  uint64_t enqueued_ ABSL_GUARDED_BY(mutex_) =
-      0;  // items ever, and those that are durable and notified, or have failed
-  uint64_t finished_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of events not yet durable
-  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool synced_ ABSL_GUARDED_BY(mutex_) = false;  // by the late sync, since the thread last checked
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  const std::unique_ptr<JournalQueue> queue_;
   std::atomic<core::Version> kept_ = -1;
   std::atomic<bool> ends_in_doubt_ = false;
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/fault_point.h"
 #include "core/limits.h"
 #include "formats/atomic_file.h"
 #include "server/store/change_set.h"
@@ -193,6 +194,32 @@ absl::Status JournalFiles::CheckShard(const JournalOptions& options) const {
   return absl::FailedPreconditionError(absl::StrCat(options.directory, " holds the state of ", of, ", this is ",
                                                     options.shard.Text(),
                                                     ": the number of shards stays the same for a run"));
+}
+
+absl::Status JournalFiles::Write(std::vector<JournalItem>& batch, const JournalOptions& options) {
+  if (batch.empty()) return absl::OkStatus();
+  int64_t payload_bytes = 0;
+  bool admits = false, decides = false, merges = false;
+  for (const JournalItem& item : batch) {
+    payload_bytes += item.payload_bytes();
+    admits |= !item.entry.admitted.empty();
+    decides |= !item.entry.decided.empty();
+    merges |= !item.entry.merged.empty();
+  }
+  if (payload_bytes > 0) {
+    RETURN_IF_ERROR(directory->CheckRoom(payload_bytes, options.min_free_bytes));
+  }
+  for (JournalItem& item : batch) RETURN_IF_ERROR(AppendPayloads(item));
+  if (payload_bytes > 0 && late == nullptr) RETURN_IF_ERROR(SyncPayloads());
+  if (payload_bytes > 0) core::FaultPoint("after_segment_sync");
+  if (merges) core::FaultPoint("before_digest_record");
+  RETURN_IF_ERROR(Commit([&]() -> absl::Status {
+    for (const JournalItem& item : batch) RETURN_IF_ERROR(WriteRows(item, options));
+    return absl::OkStatus();
+  }));
+  if (admits) core::FaultPoint("after_row");
+  if (decides) core::FaultPoint("after_decision");
+  return absl::OkStatus();
 }
 
 absl::Status JournalFiles::AppendPayloads(JournalItem& item) {

@@ -86,6 +86,8 @@ struct JournalFiles {
   absl::Status Mind();
   absl::Status RenewLog();
   absl::Status CheckShard(const JournalOptions& options) const;
+  // Payloads first, then one record of all their rows.
+  absl::Status Write(std::vector<JournalItem>& batch, const JournalOptions& options);
   absl::Status AppendPayloads(JournalItem& item);
   absl::Status SyncPayloads();
   absl::Status SyncAll();                             // including the files left to `late`

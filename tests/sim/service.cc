@@ -149,8 +149,9 @@ std::string CoordinatorProgram::Main(const std::shared_ptr<Process>& process) {
                                               .accept = [&](const std::string&) { return serialized; },
                                               .failed = nullptr});
   if (!journal.ok()) return Refused(journal.status(), before);
-  machine_.Log(absl::StrCat(node(), " begins epoch ", (*journal)->epoch()));
-  if ((*journal)->epoch() <= epoch_) return absl::StrCat("epoch ", (*journal)->epoch(), " after epoch ", epoch_);
+  machine_.Log(absl::StrCat(node(), " begins epoch ", (*journal)->identity().epoch));
+  if ((*journal)->identity().epoch <= epoch_)
+    return absl::StrCat("epoch ", (*journal)->identity().epoch, " after epoch ", epoch_);
   const bool repaired = !(*journal)->repaired().empty();
   if (std::string wrong = log_.Started(before, disk().synced(), repaired); !wrong.empty()) return wrong;
   began_ = true;
@@ -166,7 +167,7 @@ std::string CoordinatorProgram::Main(const std::shared_ptr<Process>& process) {
                                    .check_config = [](const std::string&) { return absl::OkStatus(); }},
                                   journal->get(), *std::move(stored));
   if (!coordinator.ok()) return coordinator.status().ToString();
-  epoch_ = (*journal)->epoch();
+  epoch_ = (*journal)->identity().epoch;
   network_.Listen(node(),
                   {.process = process, .server = std::make_shared<CoordinatorServer>(coordinator->get(), gate->get())});
   std::optional<server::MembershipFollower> follower;

@@ -209,7 +209,7 @@ TEST_F(RebuildTest, StateThatLacksItsEndIsCompleted) {
   std::string before;
   {
     const auto journal = Open();
-    before = journal->lineage();
+    before = journal->identity().lineage;
     OwnState own{.lineage = before, .rounds = {}, .model = {.generation = 3, .run = RunRecordOf(map_), .seeder = "a"}};
     own.rounds.sites["a"].state = core::SiteState::kTraining;
     own.rounds.sites["a"].releases = 2;

@@ -50,8 +50,8 @@ TEST_F(Membership, WelcomeTellsTheModelTheStayAndThatNothingWasAdmitted) {
   run_.Join("a");
   run_.Settle();
   const v1::Welcome welcome = run_.peer["a"]->sent().at(0).welcome();
-  EXPECT_EQ(welcome.epoch(), run_.journal->epoch());
-  EXPECT_EQ(welcome.lineage(), run_.journal->lineage());
+  EXPECT_EQ(welcome.epoch(), run_.journal->identity().epoch);
+  EXPECT_EQ(welcome.lineage(), run_.journal->identity().lineage);
   EXPECT_FALSE(welcome.resumed());
   EXPECT_FALSE(welcome.held());
   EXPECT_EQ(welcome.stay(), 1);

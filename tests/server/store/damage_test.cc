@@ -76,7 +76,7 @@ TEST_F(Damage, RefusedStartChangesNothing) {
   EXPECT_FALSE(OpenStatus().ok());
   EXPECT_TRUE(std::filesystem::exists(At("segments/000009.segment")));
   std::ofstream(path, std::ios::binary) << good;
-  EXPECT_EQ(Open()->epoch(), 2u);
+  EXPECT_EQ(Open()->identity().epoch, 2u);
   EXPECT_FALSE(std::filesystem::exists(At("segments/000009.segment")));
 }
 
@@ -118,7 +118,7 @@ TEST_F(Damage, RoundsToReplayOfAnotherNumericsVersionAreRefusedWithWhatToDo) {
               AllOf(HasSubstr("version 1 of fragment 0"), HasSubstr("SIGTERM"),
                     HasSubstr(absl::StrCat("numerics version ", core::kNumericsVersion + 1))));
   Sql("UPDATE rounds SET numerics_version = numerics_version - 1");
-  EXPECT_EQ(Open()->epoch(), 2u);
+  EXPECT_EQ(Open()->identity().epoch, 2u);
 }
 
 TEST_F(Damage, RoundsOfAnotherNumericsVersionBeforeASnapshotDoNotMatter) {

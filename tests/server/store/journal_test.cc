@@ -17,8 +17,8 @@ using ::testing::SizeIs;
 
 TEST_F(JournalTest, NewDirectoryHoldsNothingAndSaysSo) {
   const auto journal = Open();
-  EXPECT_EQ(journal->epoch(), 1u);
-  EXPECT_EQ(journal->lineage().size(), 16u);
+  EXPECT_EQ(journal->identity().epoch, 1u);
+  EXPECT_EQ(journal->identity().lineage.size(), 16u);
   EXPECT_THAT(journal->identity().former_lineages, IsEmpty());
   const StoredRun stored = Load(*journal);
   EXPECT_EQ(stored.run_config, "");
@@ -27,20 +27,20 @@ TEST_F(JournalTest, NewDirectoryHoldsNothingAndSaysSo) {
 }
 
 TEST_F(JournalTest, EpochRisesAndLineageStaysWithEachStart) {
-  const std::string lineage = Open()->lineage();
+  const std::string lineage = Open()->identity().lineage;
   const auto journal = Open();
-  EXPECT_EQ(journal->epoch(), 2u);
-  EXPECT_EQ(journal->lineage(), lineage);
+  EXPECT_EQ(journal->identity().epoch, 2u);
+  EXPECT_EQ(journal->identity().lineage, lineage);
 }
 
 TEST_F(JournalTest, NewLineageKeepsTheFormerOnes) {
-  const std::string first = Open()->lineage();
+  const std::string first = Open()->identity().lineage;
   options_.new_lineage = true;
-  const std::string second = Open()->lineage();
+  const std::string second = Open()->identity().lineage;
   EXPECT_NE(second, first);
   options_.new_lineage = false;
   const auto journal = Open();
-  EXPECT_EQ(journal->lineage(), second);
+  EXPECT_EQ(journal->identity().lineage, second);
   EXPECT_THAT(journal->identity().former_lineages, ElementsAre(first));
 }
 
@@ -50,7 +50,7 @@ TEST_F(JournalTest, SecondCoordinatorOnADirectoryIsRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(second));
   EXPECT_THAT(std::string(second.message()), HasSubstr("another coordinator runs on " + options_.directory));
   first.reset();
-  EXPECT_EQ(Open()->epoch(), 2u);  // the refused one raised nothing
+  EXPECT_EQ(Open()->identity().epoch, 2u);  // the refused one raised nothing
 }
 
 TEST_F(JournalTest, RestartFindsRunSitesFlagsAndLosses) {
@@ -86,7 +86,7 @@ TEST_F(JournalTest, DirectoryOfAnotherShardIsRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("shard 1 of 2"), HasSubstr("shard 1 of 3")));
   options_.shard = {1, 2};
-  EXPECT_EQ(Open()->epoch(), 2u);
+  EXPECT_EQ(Open()->identity().epoch, 2u);
 }
 
 TEST_F(JournalTest, NothingIsReadOfTheFragmentsOfOtherShards) {
@@ -378,7 +378,7 @@ TEST(Journal, RunThatIsNotAcceptedChangesNothing) {
       {.directory = folder.path(), .run_config = "second", .new_lineage = true, .accept = refuse, .failed = nullptr});
   EXPECT_EQ(refused.status().message(), "not first");
   const auto again = *Journal::Open({.directory = folder.path(), .run_config = "first", .failed = nullptr});
-  EXPECT_EQ(again->epoch(), 2u);
+  EXPECT_EQ(again->identity().epoch, 2u);
   EXPECT_TRUE(again->identity().former_lineages.empty());
 }
 

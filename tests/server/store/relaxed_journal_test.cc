@@ -179,7 +179,7 @@ TEST_F(RelaxedJournal, StateThatContinuesItsOwnLineageBeginsAnother) {
   std::string before;
   {
     const auto journal = Open();
-    before = journal->lineage();
+    before = journal->identity().lineage;
     Seed(*journal, 1);
     PlayRound(*journal, 0, 0);
     journal->Commit({.admitted = {Contribution(0, "eu", 1)}});
@@ -188,7 +188,7 @@ TEST_F(RelaxedJournal, StateThatContinuesItsOwnLineageBeginsAnother) {
     ASSERT_TRUE(journal->status().ok()) << journal->status();
   }
   const auto journal = Open();
-  EXPECT_NE(journal->lineage(), before);
+  EXPECT_NE(journal->identity().lineage, before);
   EXPECT_EQ(journal->identity().continues, before);
   EXPECT_THAT(journal->identity().former_lineages, ElementsAre(before));
   EXPECT_THAT(Load(*journal).fragments[0].open, IsEmpty());

@@ -65,7 +65,7 @@ TEST_F(StateLogTest, DamagedFirstRecordIsMadeGoodByTheFileBefore) {
   EXPECT_THAT(Found().repaired, ElementsAre(AllOf(HasSubstr(path), HasSubstr("is damaged"))));
   const auto journal = Open();
   EXPECT_EQ(Load(*journal).rounds.versions, before.rounds.versions);
-  EXPECT_EQ(journal->epoch(), 4u);
+  EXPECT_EQ(journal->identity().epoch, 4u);
 }
 
 TEST_F(StateLogTest, CutLogIsNotTakenForATornOne) {
