@@ -48,7 +48,6 @@ class RulesForTest : public RunRules {
     return At(SiteLeaves{site, session, finished, reason}, now_ms).actions;
   }
   Actions Seeded() { return At(SeedComplete{}, now_ms_).actions; }
-  void BeginAnotherModel() { At(ModelReplaced{}, now_ms_); }
   Actions Ready(const core::SiteId& site, const core::SessionId& session) {
     return At(SiteReady{site, session}, now_ms_).actions;
   }
@@ -68,11 +67,7 @@ class RulesForTest : public RunRules {
   }
   absl::Status Pause() { return At(PauseRun{}, now_ms_).status; }
   absl::Status Resume() { return At(ResumeRun{}, now_ms_).status; }
-  absl::Status Stop() { return At(StopRun{}, now_ms_).status; }
   void Doubt(const std::string& why) { At(HoldRun{Hold::kDoubt, why}, now_ms_); }
-  absl::Status StartDraining(const core::SiteId& site, const std::string& reason) {
-    return At(DrainSite{site, reason}, now_ms_).status;
-  }
   absl::Status Release(const core::SiteId& site, Actions& actions, int64_t now_ms) {
     return With(ReleaseSite{site}, actions, now_ms);
   }
@@ -103,15 +98,6 @@ inline RoundSettings Rules(int64_t sync_every = 8, int num_fragments = 1, int64_
   return rules;
 }
 
-// Quorum mode, starting with `min_quorum` sites; no grace. Leases are long, since nothing here ends by one.
-inline RoundSettings QuorumRules(int min_quorum, int num_fragments = 1) {
-  RoundSettings rules = Rules(/*sync_every=*/10, num_fragments, /*delay=*/5, /*min_sites=*/min_quorum);
-  rules.sync.mode = core::SyncMode::kQuorum;
-  rules.membership.min_quorum = min_quorum;
-  rules.membership.lease_ms = 1'000'000;
-  return rules;
-}
-
 template <typename T>
 std::vector<T> ActionsOf(const Actions& actions) {
   std::vector<T> chosen;
@@ -119,14 +105,6 @@ std::vector<T> ActionsOf(const Actions& actions) {
     if (const T* one = std::get_if<T>(&action)) chosen.push_back(*one);
   }
   return chosen;
-}
-
-// The only action of that kind; the test fails if there is none or another.
-template <typename T>
-T Only(const Actions& actions) {
-  const std::vector<T> chosen = ActionsOf<T>(actions);
-  EXPECT_EQ(chosen.size(), 1);
-  return chosen.empty() ? T{} : chosen[0];
 }
 
 inline core::SessionId SessionOf(const core::SiteId& site) { return site + "-1"; }
@@ -161,21 +139,8 @@ inline Actions Contribute(RulesForTest& table, const core::SiteId& site, core::F
   return table.Admit(site, fragment, {.base = base, .tokens = tokens, .steps = steps}, /*transfer_ms=*/0, now_ms);
 }
 
-// One after the other; what the last one asked for.
-inline Actions ContributeEach(RulesForTest& table, const std::vector<core::SiteId>& sites, core::FragmentId fragment,
-                              core::Version base, int64_t now_ms = 0) {
-  Actions last;
-  for (const core::SiteId& site : sites) last = Contribute(table, site, fragment, base, now_ms);
-  return last;
-}
-
 inline Actions LeaveRun(RulesForTest& table, const core::SiteId& site, bool finished = false, int64_t now_ms = 0) {
   return table.Leave(site, SessionOf(site), finished, "said so", now_ms);
-}
-
-// It has done all its steps, and waits for its open rounds.
-inline Actions Complete(RulesForTest& table, const core::SiteId& site, int64_t now_ms = 0) {
-  return table.Heard(site, SessionOf(site), {.step = 0, .completing = true}, now_ms);
 }
 
 // One such action comes at that time, and nothing a millisecond earlier.
@@ -188,12 +153,6 @@ inline std::vector<core::SiteId> Names(const CloseRound& close) {
   std::vector<core::SiteId> names;
   for (const CloseRound::Contributor& contributor : close.contributors) names.push_back(contributor.site);
   return names;
-}
-
-inline std::vector<double> Weights(const CloseRound& close) {
-  std::vector<double> weights;
-  for (const CloseRound::Contributor& contributor : close.contributors) weights.push_back(contributor.weight);
-  return weights;
 }
 
 }  // namespace causeway::server
