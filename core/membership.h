@@ -133,8 +133,9 @@ struct Progress {
 enum class SiteState { kJoining, kTraining, kDraining, kGone };
 inline constexpr std::array kSiteStates = {SiteState::kJoining, SiteState::kTraining, SiteState::kDraining,
                                            SiteState::kGone};
-
-const char* SiteStateName(SiteState state);  // "joining", …
+constexpr const char* SiteStateName(SiteState state) {
+  return std::array{"joining", "training", "draining", "gone"}[static_cast<size_t>(state)];
+}
 
 // How the stay of a site that is gone has ended.
 enum class Ended {
@@ -145,9 +146,11 @@ enum class Ended {
   kDropped,   // it has to join anew
 };
 inline constexpr std::array kEnds = {Ended::kLeft, Ended::kFinished, Ended::kExpired, Ended::kDrained, Ended::kDropped};
+constexpr const char* EndedName(Ended ended) {
+  return std::array{"left", "finished", "expired", "drained", "dropped"}[static_cast<size_t>(ended)];
+}
 
-const char* EndedName(Ended ended);  // "left", …
-
+constexpr bool IsJoining(SiteState state) { return state == SiteState::kJoining; }  // it has no place yet
 // True for a site that has its place in the schedule: it shares the data, and rounds may expect it.
 constexpr bool IsActive(SiteState state) { return state == SiteState::kTraining || state == SiteState::kDraining; }
 

@@ -369,4 +369,14 @@ v1::CoordinatorMessage NoticeOf(const std::string& reason) {
   return message;
 }
 
+absl::Status CheckCaller(const v1::Context& context, const core::RunId& run_id) {
+  if (context.protocol() != kProtocol) {
+    return absl::FailedPreconditionError(absl::StrCat("expected protocol ", kProtocol, ", got ", context.protocol(),
+                                                      "; this coordinator is Causeway ", kVersion,
+                                                      ", use programs of that version"));
+  }
+  if (context.run_id().empty() || context.run_id() == run_id) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("expected run ", run_id, ", got ", context.run_id()));
+}
+
 }  // namespace causeway::transport

@@ -10,7 +10,11 @@
 namespace causeway::transport {
 
 inline constexpr uint32_t kProtocol = 1;  // raised when an older peer would misunderstand us
-extern const char kVersion[];             // of the programs, "0.1.0"
+
+// FAILED_PRECONDITION names what differs: the protocol, with the version to use, or the run. A caller that only reads
+// names no run.
+absl::Status CheckCaller(const v1::Context& context, const core::RunId& run_id);
+extern const char kVersion[];  // of the programs, "0.1.0"
 
 void ToProto(const core::Manifest& manifest, v1::Manifest* message);
 void ToProto(const core::FragmentMap& map, google::protobuf::RepeatedPtrField<v1::FragmentTensors>* message);

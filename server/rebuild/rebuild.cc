@@ -64,11 +64,7 @@ Rebuild::Rebuild(RebuildOptions options)
 
 absl::Status Rebuild::Check(const v1::Holdings& holdings, Holdings& shown) const {
   const v1::Context& context = holdings.context();
-  if (context.protocol() != transport::kProtocol || context.run_id() != options_.config.run_id) {
-    return absl::FailedPreconditionError(absl::StrCat("expected protocol ", transport::kProtocol, " and run ",
-                                                      options_.config.run_id, ", got ", context.protocol(), " and ",
-                                                      context.run_id()));
-  }
+  RETURN_IF_ERROR(transport::CheckCaller(context, options_.config.run_id));
   if (!core::IsValidName(context.site())) {
     return absl::InvalidArgumentError(absl::StrCat("expected the name of a site, got ", core::Quoted(context.site())));
   }

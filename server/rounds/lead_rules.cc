@@ -51,7 +51,7 @@ bool LeadRules::IsVoid(const JoinRequest& request) const {
 void LeadRules::AskForSeed(const SiteId& joined, Actions& actions) {
   if (facts_.state.seeded) return;
   const SiteId before = seeder_;
-  const auto joining = [](const auto& site) { return site.second.state == SiteState::kJoining; };
+  const auto joining = [](const auto& site) { return core::IsJoining(site.second.state); };
   const auto seeder = facts_.state.sites.find(seeder_);
   if (seeder == facts_.state.sites.end() || !joining(*seeder)) {
     const auto next = std::ranges::find_if(facts_.state.sites, joining);
@@ -63,7 +63,7 @@ void LeadRules::AskForSeed(const SiteId& joined, Actions& actions) {
 Actions LeadRules::Ready(const SiteReady& event) {
   if (!facts_.InSession(event.site, event.session) || !facts_.seeded_here || facts_.state.stopped) return {};
   SiteRecord& record = facts_.state.sites[event.site];
-  if (record.state != SiteState::kJoining) return {};
+  if (!core::IsJoining(record.state)) return {};
   if (!IsReady(event.site)) ready_.push_back(event.site);
   record.reason = facts_.state.started ? "ready; waits for all shards" : "ready; waits for the start";
   return EnterReady();
@@ -124,7 +124,7 @@ Enter LeadRules::EnterNow(const SiteId& site) {
 std::vector<Dropped> LeadRules::Unwelcome() const {
   std::vector<Dropped> joining;
   for (const auto& [site, record] : facts_.state.sites) {
-    if (!facts_.state.stopped || record.state != SiteState::kJoining) continue;
+    if (!facts_.state.stopped || !core::IsJoining(record.state)) continue;
     joining.push_back({site, core::Ended::kDrained, "stopped by an operator"});
   }
   return joining;

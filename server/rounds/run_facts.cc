@@ -36,7 +36,7 @@ bool RunFacts::IsCompleting(const SiteId& site) const {
 }
 
 bool RunFacts::AnyJoining() const {
-  return std::ranges::any_of(state.sites, [](const auto& site) { return site.second.state == SiteState::kJoining; });
+  return std::ranges::any_of(state.sites, [](const auto& site) { return core::IsJoining(site.second.state); });
 }
 
 int RunFacts::NumActive() const {

@@ -119,7 +119,7 @@ bool ShardRules::IsNews(const SiteId& seeder, const std::vector<Dropped>& ended)
 
 void ShardRules::AskForSeed(Actions& actions) const {
   const auto seeder = facts_.state.sites.find(seeder_);
-  if (facts_.seeded_here || seeder == facts_.state.sites.end() || seeder->second.state != SiteState::kJoining) return;
+  if (facts_.seeded_here || seeder == facts_.state.sites.end() || !core::IsJoining(seeder->second.state)) return;
   actions.push_back(RequestSeed{seeder_});
 }
 

@@ -28,14 +28,7 @@ Admission::Admission(const core::RunConfig& config, const core::Shard& shard, Mo
       data_(config.data, {}) {}
 
 absl::Status Admission::CheckProtocol(const v1::Context& context) const {
-  if (context.protocol() != transport::kProtocol) {
-    return absl::FailedPreconditionError(absl::StrCat("expected protocol ", transport::kProtocol, ", got ",
-                                                      context.protocol(), "; this coordinator is Causeway ",
-                                                      transport::kVersion, ", use programs of that version"));
-  }
-  if (!context.run_id().empty() && context.run_id() != config_.run_id) {
-    return absl::FailedPreconditionError(absl::StrCat("expected run ", config_.run_id, ", got ", context.run_id()));
-  }
+  RETURN_IF_ERROR(transport::CheckCaller(context, config_.run_id));
   // A caller that only reads does not name the shard that it expects.
   if (const core::Shard expected{context.shard(), context.num_shards()}; expected.count > 0 && expected != shard_) {
     return absl::FailedPreconditionError(absl::StrCat("expected ", expected.Text(), ", this is ", shard_.Text(),

@@ -14,12 +14,6 @@ namespace causeway::server {
 using core::SiteId;
 using core::SiteRecord;
 
-namespace {
-
-double Seconds(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
-
-}  // namespace
-
 std::optional<RoundCodecs> Decisions::DecideCodecs(core::FragmentId fragment, RunParts& run) {
   const std::optional<RoundCodecs> codecs = codecs_.Decide(fragment, run.rules.ActiveSites());
   for (const std::string& change : codecs_.TakeChanges()) {
@@ -97,7 +91,7 @@ void Decisions::NoteMembers(const CloseRound& action, RunParts& run) {
     if (contributed || !core::IsActive(record.state) || member == nullptr) continue;
     member->missed = {action.fragment, version, WhyMissed(action, site, record, *member)};
   }
-  figures_.Decided(action.fragment, version, action.reason, unix_ms, Seconds(now_ms - first_ms));
+  figures_.Decided(action.fragment, version, action.reason, unix_ms, SecondsOf(now_ms - first_ms));
 }
 
 }  // namespace causeway::server

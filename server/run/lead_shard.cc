@@ -12,11 +12,7 @@ namespace causeway::server {
 
 absl::Status CheckFollower(const v1::Context& context, const RunOptions& options) {
   const core::Shard shard{context.shard(), context.num_shards()};
-  if (context.protocol() != transport::kProtocol || context.run_id() != options.config.run_id) {
-    return absl::FailedPreconditionError(absl::StrCat("expected protocol ", transport::kProtocol, " and run ",
-                                                      options.config.run_id, ", got ", context.protocol(), " and ",
-                                                      context.run_id()));
-  }
+  RETURN_IF_ERROR(transport::CheckCaller(context, options.config.run_id));
   const bool follows = shard.count == options.shard.count && shard.index >= 1 && shard.index < shard.count;
   if (options.shard.leads() && follows) return absl::OkStatus();
   return absl::FailedPreconditionError(

@@ -8,12 +8,6 @@ using core::FragmentId;
 using core::SiteId;
 using core::Version;
 
-namespace {
-
-double Seconds(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
-
-}  // namespace
-
 void RunFigures::Begun(FragmentId fragment, Version version, const SiteId& site) {
   core::MutexLock lock(mutex_);
   log_.Begun(fragment, version, site, clock_.UnixMs());
@@ -24,7 +18,7 @@ void RunFigures::Arrived(FragmentId fragment, Version version, const SiteId& sit
   const int64_t unix_ms = clock_.UnixMs();
   core::MutexLock lock(mutex_);
   log_.Arrived(fragment, version, site, unix_ms - took_ms, unix_ms);
-  times_.up.Add(Seconds(took_ms));
+  times_.up.Add(SecondsOf(took_ms));
 }
 
 void RunFigures::Restored(FragmentId fragment, Version version, const SiteId& site) {
@@ -75,7 +69,7 @@ void RunFigures::Taken(const v1::DownloadRequest& request, int64_t begun_ms) {
   const std::optional<int64_t> took_ms =
       log_.Taken(request.fragment(), request.update_base() + 1, request.context().site(), request.stripe(),
                  std::max(1, request.num_stripes()), begun_unix_ms, unix_ms);
-  if (took_ms) times_.down.Add(Seconds(*took_ms));
+  if (took_ms) times_.down.Add(SecondsOf(*took_ms));
 }
 
 void RunFigures::AddTo(StatusSnapshot& snapshot) const {

@@ -16,6 +16,8 @@
 
 namespace causeway::server {
 
+constexpr double SecondsOf(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
+
 class RunFigures {
  public:
   explicit RunFigures(const core::Clock* clock) : clock_(*clock) {}

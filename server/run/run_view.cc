@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/rounds/gone_names.h"
+#include "server/run/run_figures.h"
 #include "transport/messages.h"
 
 namespace causeway::server {
@@ -19,8 +20,6 @@ namespace {
 
 constexpr int64_t kLongJoinMs = 30'000;  // a joiner that takes longer shows the reason
 constexpr int64_t kCompletedShownMs = 600'000;
-
-double Seconds(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
 
 void SetContributing(const RunView& run, const SiteRecord& record, SiteStatus& status) {
   status.contributing = false;
@@ -80,17 +79,17 @@ SiteStatus StatusOf(const RunView& run, const SiteId& site, const SiteRecord& re
     status.up_bytes_per_s = member.meters->up.bytes_per_s();
     status.down_bytes_per_s = member.meters->down.bytes_per_s();
     if (run.rounds_closed > 0) status.merged_weight = member.merged_weight / static_cast<double>(run.rounds_closed);
-    if (member.joined_ms) status.joined_s = Seconds(now_ms - *member.joined_ms);
+    if (member.joined_ms) status.joined_s = SecondsOf(now_ms - *member.joined_ms);
     if (member.silent_ms && record.state != SiteState::kGone) {
       const int64_t left_ms = *member.silent_ms + run.options.config.membership.lease_ms - now_ms;
-      status.lease_s_left = Seconds(std::max<int64_t>(0, left_ms));
+      status.lease_s_left = SecondsOf(std::max<int64_t>(0, left_ms));
     }
     status.last_merged = member.last_merged;
     status.missed = member.missed;
     status.staleness = member.staleness;
     status.norm = member.norm;
     if (member.flood && now_ms - member.flood->last_ms < kShownFloodMs) status.noisy = member.flood->why;
-    if (record.state == SiteState::kJoining && now_ms - member.joining_ms > kLongJoinMs) {
+    if (core::IsJoining(record.state) && now_ms - member.joining_ms > kLongJoinMs) {
       status.reason =
           absl::StrCat("joining for ", (now_ms - member.joining_ms) / 1000, " s, waits for ", WhyJoining(run, site));
     }
@@ -116,7 +115,7 @@ StatusSnapshot SnapshotOf(const RunView& run) {
                           .shard = run.options.shard,
                           .state = RunStateName(run.rules.run_state()),
                           .reason = run.rules.Reason(),
-                          .uptime_s = Seconds(run.options.clock->NowMs() - run.started_ms),
+                          .uptime_s = SecondsOf(run.options.clock->NowMs() - run.started_ms),
                           .parameters = run.model.known() ? core::NumParameters(run.model.map().manifest()) : 0,
                           .codec = run.options.config.codec,
                           .codec_reason_up = run.codecs.reason_up(),

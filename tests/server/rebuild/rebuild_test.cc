@@ -197,7 +197,7 @@ TEST_F(RebuildTest, PieceThatWasNotAskedForOrIsTooLongEndsTheStream) {
 TEST_F(RebuildTest, HoldingsOfAnotherRunOrFragmentAreRefused) {
   v1::Holdings holdings = sites_["a"]->Shown();
   holdings.mutable_context()->set_run_id("other");
-  EXPECT_THAT(rebuild_.BeginShow(sites_["a"], holdings).message(), HasSubstr("run test, got 1 and other"));
+  EXPECT_THAT(rebuild_.BeginShow(sites_["a"], holdings).message(), HasSubstr("expected run test, got other"));
   holdings = sites_["a"]->Shown();
   holdings.mutable_fragments(0)->set_fragment(-1);
   EXPECT_THAT(rebuild_.BeginShow(sites_["a"], holdings).message(), HasSubstr("of fragment -1"));
