@@ -95,6 +95,8 @@ TEST(SiteSpeeds, TheSlowestOfTheSitesThatAreAskedFor) {
   EXPECT_EQ(speeds.SlowestLink({"a"}, SiteSpeeds::Leg::kUp).bytes_per_s, 5);
   EXPECT_EQ(speeds.SlowestLink({"a", "b", "c"}, SiteSpeeds::Leg::kUp).site, "c");
   EXPECT_EQ(speeds.SlowestLink({}, SiteSpeeds::Leg::kUp).site, "");
+  speeds.Heard("d", ProgressOf(0, 0, {.up_bytes_per_s = 5, .down_bytes_per_s = 1}));
+  EXPECT_EQ(speeds.SlowestLink({"a", "d"}, SiteSpeeds::Leg::kDown).site, "a") << "the first of several";
 }
 
 TEST(SiteSpeeds, WhatShortTransfersReachCountsWhereItIsMoreThanWasMeasured) {
