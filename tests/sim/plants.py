@@ -30,7 +30,8 @@ PLANTS = {
     "no_waiting_reader_is_woken": [
         ("server/run/waiters.cc", "  TellTaken(std::move(taken), absl::OkStatus());\n}", "}"),
         ("server/run/waiters.cc",
-         "  TellTaken(Take([fragment](const WaitKey& key) { return key.fragment == fragment; }), absl::OkStatus());", "")],
+         "  TellTaken(Take([fragment](const WaitKey& key) { return key.fragment == fragment; }), absl::OkStatus());",
+         "  (void)fragment;")],
     "contribution_merged_twice_after_a_restart": [
         ("server/store/load.cc", "AND merged_version IS NULL ORDER BY site, base",
          "AND (merged_version IS NULL OR merged_version = (SELECT max(merged_version) FROM contributions)) "

@@ -108,5 +108,13 @@ TEST_F(QuorumSiteTest, AtTheEndItWaitsForItsContributionAlone) {
   EXPECT_THAT(value_, ElementsAre(1));  // nothing mixes in any more
 }
 
+TEST_F(QuorumSiteTest, AtTheEndItWaitsForNoRoundThatHasNothingOfIt) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  value_[0] = 0.5f;
+  ASSERT_TRUE(site_->AfterStep(2).ok());
+  link_.NextUpload().done(absl::FailedPreconditionError("too old"));
+  EXPECT_TRUE(site_->CompleteRounds().ok());
+}
+
 }  // namespace
 }  // namespace causeway::worker
