@@ -164,7 +164,9 @@ void RulesScript::Contribute(const core::SiteId& site, const RulesLine& line) {
 void RulesScript::Handle(const RunEvent& event) {
   const Outcome outcome = rules_->Handle(event, now_ms_);
   if (!outcome.status.ok()) Say(TextOf(outcome.status));
-  if (const auto* join = std::get_if<JoinRequest>(&event); join != nullptr && (whole_ || !outcome.join.accepted)) {
+  const JoinDecision& join = outcome.join;
+  const bool usual = join.accepted && !join.resumed && !join.forgotten;
+  if (std::holds_alternative<JoinRequest>(event) && (whole_ || !usual)) {
     Say(TextOf(outcome.join));
   }
   for (const Action& action : outcome.actions) Say(TextOf(action));
