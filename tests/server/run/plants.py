@@ -10,7 +10,7 @@ PLANTS = {
     "report_before_it_is_durable": [
         ("server/run/follower_shard.cc",
          "  if (report_.Note(report)) outbox.Then([this, report] { report_.MakeDurable(report); });",
-         "  if (report_.Note(report)) report_.MakeDurable(report);")],
+         "  if (report_.Note(report)) outbox.StateChanged(), report_.MakeDurable(report);")],
     "stripe_is_asked_for_the_chunks_of_another": [
         ("server/calls/upload_reactor.cc", "return index % std::max(1, header_.num_stripes()) == header_.stripe();",
          "return (index + 1) % std::max(1, header_.num_stripes()) == header_.stripe();")],
