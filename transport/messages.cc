@@ -375,7 +375,7 @@ absl::Status CheckCaller(const v1::Context& context, const core::RunId& run_id) 
                                                       "; this coordinator is Causeway ", kVersion,
                                                       ", use programs of that version"));
   }
-  if (context.run_id().empty() || context.run_id() == run_id) return absl::OkStatus();
+  if (context.run_id() == run_id) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("expected run ", run_id, ", got ", context.run_id()));
 }
 

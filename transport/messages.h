@@ -11,8 +11,7 @@ namespace causeway::transport {
 
 inline constexpr uint32_t kProtocol = 1;  // raised when an older peer would misunderstand us
 
-// FAILED_PRECONDITION names what differs: the protocol, with the version to use, or the run. A caller that only reads
-// names no run.
+// FAILED_PRECONDITION names what differs: the protocol, with the version to use, or the run.
 absl::Status CheckCaller(const v1::Context& context, const core::RunId& run_id);
 extern const char kVersion[];  // of the programs, "0.1.0"
 

@@ -28,7 +28,8 @@ Admission::Admission(const core::RunConfig& config, const core::Shard& shard, Mo
       data_(config.data, {}) {}
 
 absl::Status Admission::CheckProtocol(const v1::Context& context) const {
-  RETURN_IF_ERROR(transport::CheckCaller(context, config_.run_id));
+  // A caller that only reads names no run.
+  RETURN_IF_ERROR(transport::CheckCaller(context, context.run_id().empty() ? "" : config_.run_id));
   // A caller that only reads does not name the shard that it expects.
   if (const core::Shard expected{context.shard(), context.num_shards()}; expected.count > 0 && expected != shard_) {
     return absl::FailedPreconditionError(absl::StrCat("expected ", expected.Text(), ", this is ", shard_.Text(),
