@@ -37,7 +37,10 @@ PLANTS = {
          "AND (merged_version IS NULL OR merged_version = (SELECT max(merged_version) FROM contributions)) "
          "ORDER BY site, base")],
     "contribution_stays_in_the_next_round": [
-        ("server/rounds/round_rules.cc", "  facts_.state.contributions[fragment].clear();\n", ""),
+        # One site's of several: with all of them the round would be complete again at once, without end.
+        ("server/rounds/round_rules.cc", "  facts_.state.contributions[fragment].clear();\n",
+         "  auto& stays = facts_.state.contributions[fragment];\n"
+         "  stays.erase(stays.size() > 1 ? std::next(stays.begin()) : stays.begin(), stays.end());\n"),
         ("server/run/open_uploads.cc", ".at(site).contribution;\n  open_[fragment].erase(site);\n", ".at(site).contribution;\n")],
     "residual_applied_twice": [
         ("codecs/error_feedback.cc", "  residual_ = std::move(next_residual_);\n",
@@ -72,7 +75,7 @@ PLANTS = {
          "  return absl::OkStatus();\n")],
     "truncated_log_is_taken_for_a_torn_tail": [  # below its mark, if no payload says how far it went
         ("server/store/state_log.cc", "    if (file.torn && (!is_last || marks_.mark.sequence <= last.sequence)) return absl::OkStatus();",
-         "    if (file.torn) return absl::OkStatus();"),
+         "    if (file.torn || (is_last && file.torn)) return absl::OkStatus();"),
         ("server/store/state_log.cc", "    if (marks_.mark.sequence > end().sequence && !cut_) {\n      if (!torn_at_.empty())",
          "    if (false) {\n      if (!torn_at_.empty())")],
     "retry_of_a_transfer_is_lost": [

@@ -63,7 +63,7 @@ using Kernel =
                  CausalSoftmaxKernel<F32>, CausalSoftmaxKernel<B16>, SoftmaxBackwardKernel<F32>,
                  SoftmaxBackwardKernel<B16>, ClassifierKernel<F32>, ClassifierKernel<B16>, FillKernel<F32>,
                  FillKernel<B16>, CopyKernel<F32, F32>, CopyKernel<B16, B16>, CopyKernel<F32, B16>, AddPartialsKernel,
-                 SumOfSquaresKernel, SgdKernel, MixKernel, RebaseKernel, GatherKernel>;
+                 SumOfSquaresKernel, SgdKernel, MixKernel, RebaseKernel, GatherKernel, MoveSumKernel>;
 
 class ComputeBackend : public EncodeBackend {
  public:

@@ -192,10 +192,10 @@ absl::StatusOr<StepResult> DeviceTrainer::Step(core::Step t) {
   for (int64_t i = 0; i < micro_batches_; ++i) {
     RETURN_IF_ERROR(llama_->Begin(batches[static_cast<size_t>(i)]));
     llama_->Forward(state_->computed());
+    const bool last = i + 1 == micro_batches_;
     // The gradients of a single rank are final when its last backward is done; those of several, when they are summed.
-    const bool final = parallel_.world() == 1 && i + 1 == micro_batches_;
     llama_->Backward(state_->computed(), gradients, parallel_.scale() / static_cast<float>(micro_batches_),
-                     final ? on_final : nullptr);
+                     last && parallel_.world() == 1 ? on_final : nullptr, last);
   }
   RankStep mine{.tokens = micro_batches_ * std::ssize(batches.front().batch.tokens)};
   ASSIGN_OR_RETURN(mine.loss, llama_->Loss());  // known before backward is over

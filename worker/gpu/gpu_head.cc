@@ -74,26 +74,25 @@ void GpuHead<T>::Evaluate(const T* parameters, const int32_t* targets) {
 }
 
 template <typename T>
-void GpuHead<T>::BackwardInput(const T* parameters, const T* x, const int32_t* targets, float scale, float* gradients,
-                               T* dx) {
+void GpuHead<T>::BackwardInput(const T* parameters, const T* x, const int32_t* targets, float scale,
+                               const Gradients& gradients, T* dx) {
   const T* const w = parameters + settings_.weight;
   for (int64_t first = 0; first < settings_.rows; first += chunk_rows_) {
     const int64_t rows = std::min(chunk_rows_, settings_.rows - first);
     const T* const normed = At(normed_) + first * settings_.hidden;
     Classify(parameters, targets, first, rows, scale / static_cast<float>(settings_.rows));
     layers_->LinearBackwardInput(HeadOf(rows), At(logits_), w, At(dnormed_) + first * settings_.hidden);
-    if (gradients == nullptr) continue;
-    layers_->LinearBackwardWeight(HeadOf(rows), At(logits_), normed, gradients + settings_.weight_gradient);
+    if (gradients.weight == nullptr) continue;
+    layers_->LinearBackwardWeight(HeadOf(rows), At(logits_), normed, gradients.weight);
   }
   loss_rows_.Copy(Floats(losses_), settings_.rows);
-  layers_->NormBackward(Norm(parameters, x), nullptr, dx, gradients == nullptr ? nullptr : gradients + settings_.norm);
+  layers_->NormBackward(Norm(parameters, x), nullptr, dx, gradients.norm);
 }
 
 template <typename T>
-void GpuHead<T>::BackwardWeight(const T* x, float* gradients) {
-  layers_->LinearBackwardWeight(HeadOf(settings_.rows), At(logits_), At(normed_),
-                                gradients + settings_.weight_gradient);
-  layers_->NormBackwardWeight(Norm(nullptr, x), gradients + settings_.norm);
+void GpuHead<T>::BackwardWeight(const T* x, const Gradients& gradients) {
+  layers_->LinearBackwardWeight(HeadOf(settings_.rows), At(logits_), At(normed_), gradients.weight);
+  layers_->NormBackwardWeight(Norm(nullptr, x), gradients.norm);
 }
 
 template class GpuHead<float>;

@@ -26,9 +26,13 @@ class GpuHead {
  public:
   struct Settings {
     int64_t rows = 0, hidden = 0, vocab = 0;
-    int64_t norm = 0, weight = 0, weight_gradient = 0;  // in the flat arrays
-    bool apart = false;                                 // W later than I
-    int64_t logits_bytes = 0;                           // in memory at most, but for one row, unless apart
+    int64_t norm = 0, weight = 0;  // in the flat arrays
+    bool apart = false;            // W later than I
+    int64_t logits_bytes = 0;      // in memory at most, but for one row, unless apart
+  };
+  // Which are added to.
+  struct Gradients {
+    float *norm = nullptr, *weight = nullptr;
   };
 
   // `dnormed`: scratch of [rows, hidden], kept until BackwardWeight. The other memory is the arena's, too, from here
@@ -39,9 +43,10 @@ class GpuHead {
   void Forward(const T* parameters, const T* x);
   // After Forward: the losses alone.
   void Evaluate(const T* parameters, const int32_t* targets);
-  // dx becomes the gradient of `scale` times the mean loss. Also does W if `gradients` is not null.
-  void BackwardInput(const T* parameters, const T* x, const int32_t* targets, float scale, float* gradients, T* dx);
-  void BackwardWeight(const T* x, float* gradients);
+  // dx becomes the gradient of `scale` times the mean loss. Also does W if there are gradients.
+  void BackwardInput(const T* parameters, const T* x, const int32_t* targets, float scale, const Gradients& gradients,
+                     T* dx);
+  void BackwardWeight(const T* x, const Gradients& gradients);
 
   // The mean of all rows since the last call, in nats, without the last `skipped`.
   absl::StatusOr<double> Loss(int64_t skipped) { return loss_rows_.Mean(skipped); }

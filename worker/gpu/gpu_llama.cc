@@ -29,7 +29,7 @@ class LlamaOf final : public GpuLlama {
   absl::Status Allocate();
   absl::Status Begin(const PreparedBatch& batch) override { return batch_.Copy(batch); }
   void Forward(const void* parameters) override;
-  void Backward(const void* parameters, float* gradients, float scale, const OnFinal& queued) override;
+  void Backward(const void* parameters, float* gradients, float scale, const OnFinal& queued, bool last) override;
   void BackwardInput(const void* parameters, float scale) override;
   void BackwardWeight(float* gradients) override;
   void Evaluate(const void* parameters) override {
@@ -45,7 +45,7 @@ class LlamaOf final : public GpuLlama {
 
  private:
   struct Places {
-    Arena::Place output = 0, dstream = 0, norm_buffer = 0, attention_buffer = 0, embedding_buffer = 0;
+    Arena::Place output = 0, dstream = 0, norm_buffer = 0, attention_buffer = 0, embedding_buffer = 0, tied_head = 0;
   };
 
   void Plan();
@@ -57,6 +57,9 @@ class LlamaOf final : public GpuLlama {
 
   void Launch(const Kernel& kernel) { backend_->Launch(Queue::kCompute, kernel); }
   void EmbeddingBackwardWeight(float* gradients);
+  bool sums_tied_head() const { return config_.tie_word_embeddings && !options_.stage; }
+  int64_t tied_head_values() const { return config_.vocab_size * config_.hidden_size; }
+  typename GpuHead<T>::Gradients HeadGradients(float* gradients) const;
 
   const core::LlamaConfig config_;
   const LlamaShape shape_;
@@ -108,6 +111,7 @@ absl::Status LlamaOf<T>::Allocate() {
   options_.attention->SetBuffer(arena_.At<char>(places_.attention_buffer));
   layers_.SetBuffer(Floats(places_.norm_buffer));
   rope_.Fill();
+  if (sums_tied_head()) Launch(FillKernel<float>{Floats(places_.tied_head), tied_head_values(), 0});
   return absl::OkStatus();
 }
 
@@ -130,6 +134,7 @@ void LlamaOf<T>::Plan() {
   const Arena::Place dnormed = options_.stage && range_.head ? values(kGradients, rows * hidden) : shared_.dnormed;
   places_.norm_buffer = floats(kGradients, GpuLayers<T>::kNormShares * hidden);
   if (range_.embedding) places_.embedding_buffer = floats(kGradients, MostEmbeddingPartials(rows) * hidden);
+  if (sums_tied_head()) places_.tied_head = floats("gradients of the tied head", tied_head_values());
   places_.attention_buffer = arena_.Add("attention", options_.attention->buffer_bytes());
   if (options_.recompute == Recompute::kBlock) shared_.remade = values("activations", rows * hidden);
 
@@ -145,18 +150,14 @@ void LlamaOf<T>::Plan() {
   places_.output = values("activations", rows * hidden);
   if (range_.head) {
     const int64_t head = firsts_[config_.tie_word_embeddings ? 0 : final_norm() + 1];
-    head_.emplace(
-        typename GpuHead<T>::Settings{
-            .rows = rows,
-            .hidden = hidden,
-            .vocab = config_.vocab_size,
-            .norm = firsts_[final_norm()],
-            .weight = head,
-            // A stage has a tied one separately.
-            .weight_gradient = options_.stage && config_.tie_word_embeddings ? firsts_.back() : head,
-            .apart = options_.stage.has_value(),
-            .logits_bytes = options_.logits_bytes},
-        dnormed, &layers_, &arena_, backend_);
+    head_.emplace(typename GpuHead<T>::Settings{.rows = rows,
+                                                .hidden = hidden,
+                                                .vocab = config_.vocab_size,
+                                                .norm = firsts_[final_norm()],
+                                                .weight = head,
+                                                .apart = options_.stage.has_value(),
+                                                .logits_bytes = options_.logits_bytes},
+                  dnormed, &layers_, &arena_, backend_);
   }
   const int64_t dead = arena_.bytes() - arena_.offset(blocks_.empty() ? places_.output : blocks_[0].input());
   const int64_t missing = static_cast<int64_t>(std::tuple_size_v<Rooms>) * options_.room_bytes - dead;
@@ -220,8 +221,16 @@ void LlamaOf<T>::EmbeddingBackwardWeight(float* gradients) {
                                  .size = shape_.hidden});
 }
 
+// A tied head's are apart from the embedding's: in a stage after all others, in a whole model in memory of its own.
 template <typename T>
-void LlamaOf<T>::Backward(const void* given, float* gradients, float scale, const OnFinal& queued) {
+typename GpuHead<T>::Gradients LlamaOf<T>::HeadGradients(float* gradients) const {
+  const int64_t own = config_.tie_word_embeddings ? firsts_.back() : firsts_[final_norm() + 1];
+  return {.norm = gradients + firsts_[final_norm()],
+          .weight = sums_tied_head() ? Floats(places_.tied_head) : gradients + own};
+}
+
+template <typename T>
+void LlamaOf<T>::Backward(const void* given, float* gradients, float scale, const OnFinal& queued, bool last) {
   const T* const parameters = static_cast<const T*>(given);
   size_t part = 0;
   const auto is_final = [&] {
@@ -230,7 +239,8 @@ void LlamaOf<T>::Backward(const void* given, float* gradients, float scale, cons
     if (queued != nullptr) queued(first);
   };
   if (head_) {
-    head_->BackwardInput(parameters, At(places_.output), batch_.targets(), scale, gradients, At(places_.dstream));
+    head_->BackwardInput(parameters, At(places_.output), batch_.targets(), scale, HeadGradients(gradients),
+                         At(places_.dstream));
     is_final();
   }
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
@@ -239,6 +249,9 @@ void LlamaOf<T>::Backward(const void* given, float* gradients, float scale, cons
   }
   if (range_.embedding) {
     EmbeddingBackwardWeight(gradients);
+    if (sums_tied_head() && last) {
+      Launch(MoveSumKernel{Floats(places_.tied_head), gradients + firsts_[0], tied_head_values()});
+    }
     is_final();
   }
 }
@@ -247,7 +260,7 @@ template <typename T>
 void LlamaOf<T>::BackwardInput(const void* given, float scale) {
   const T* const parameters = static_cast<const T*>(given);
   if (head_) {
-    head_->BackwardInput(parameters, At(places_.output), batch_.targets(), scale, nullptr, At(places_.dstream));
+    head_->BackwardInput(parameters, At(places_.output), batch_.targets(), scale, {}, At(places_.dstream));
   }
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
     block->BackwardInput(parameters, nullptr, At(places_.dstream));
@@ -256,7 +269,7 @@ void LlamaOf<T>::BackwardInput(const void* given, float scale) {
 
 template <typename T>
 void LlamaOf<T>::BackwardWeight(float* gradients) {
-  if (head_) head_->BackwardWeight(At(places_.output), gradients);
+  if (head_) head_->BackwardWeight(At(places_.output), HeadGradients(gradients));
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) block->BackwardWeight(gradients);
   if (range_.embedding) EmbeddingBackwardWeight(gradients);
 }

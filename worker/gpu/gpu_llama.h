@@ -74,8 +74,10 @@ class GpuLlama {
   // Forward with these parameters.
   virtual void Forward(const void* parameters) = 0;
   // Adds the gradient of `scale` times the batch's mean loss. After Forward, with the same parameters; once. `queued`
-  // is called for each part of backward when it is queued, finally with 0.
-  virtual void Backward(const void* parameters, float* gradients, float scale, const OnFinal& queued = nullptr) = 0;
+  // is called for each part of backward when it is queued, finally with 0. Where the embedding is the head, a whole
+  // model sums the head's part separately until the step's `last` micro-batch, and adds it then, as LlamaModel.
+  virtual void Backward(const void* parameters, float* gradients, float scale, const OnFinal& queued = nullptr,
+                        bool last = true) = 0;
   // Backward of a stage in two parts, I and W, with the bits of the whole. Between them nothing else may be computed.
   virtual void BackwardInput(const void* parameters, float scale) = 0;
   virtual void BackwardWeight(float* gradients) = 0;

@@ -38,15 +38,16 @@ PartitionedLlama::PartitionedLlama(const core::LlamaConfig& config, const Sizes&
       values_(values),
       micro_batches_(sizes.micro_batches),
       tensors_(core::LlamaManifest(config).size()),
-      tied_(config.tie_word_embeddings),
       weight_views_(tensors_),
       sum_views_(tensors_ + 1),
       scratch_(LlamaShape(config, sizes.rows / sizes.micro_batches, sizes.sequence)) {
   for (const LayoutGroup& group : layout.groups()) room_values_ = std::max(room_values_, group.padded);
-  // With a tied head, group 0 stays in memory beside the others.
-  const size_t rooms = tied_ && layout.groups().size() > 1 ? 2 : 1;
+  // With a tied head, the weights of group 0 stay in memory beside the others'.
+  const size_t rooms = config.tie_word_embeddings && layout.groups().size() > 1 ? 2 : 1;
   weights_.resize(rooms * static_cast<size_t>(room_values_));
-  sums_.resize(weights_.size());
+  sums_.resize(static_cast<size_t>(room_values_));
+  if (config.tie_word_embeddings) tied_head_.resize(static_cast<size_t>(config.vocab_size * config.hidden_size));
+  sum_views_[tensors_] = tied_head_;
   for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
     stages_.emplace_back(config, sizes.rows / micro_batches_, sizes.sequence, RangeOf(config, layer));
     blocks_.emplace_back(stages_.back().shape());
@@ -86,7 +87,6 @@ void PartitionedLlama::ShowGradients(size_t group) {
     sum_views_[static_cast<size_t>(of.tensors[i])] =
         room.subspan(static_cast<size_t>(of.firsts[i]), static_cast<size_t>(end - of.firsts[i]));
   }
-  if (tied_ && group == 0) sum_views_[tensors_] = sum_views_[0];
 }
 
 // Counts matrix products: `passes` of them over the group's weights. Attention's are few in comparison.
@@ -106,13 +106,15 @@ absl::StatusOr<double> PartitionedLlama::Run(const Batch& batch, float scale) {
   const auto count = static_cast<double>(micro_batches_);
   double loss = 0;
   for (int64_t i = 0; i < micro_batches_; ++i) {
-    ASSIGN_OR_RETURN(const double part, RunPart(Part(batch, i, micro_batches_), scale / static_cast<float>(count)));
+    const Batch micro_batch = Part(batch, i, micro_batches_);
+    ASSIGN_OR_RETURN(const double part,
+                     RunPart(micro_batch, scale / static_cast<float>(count), i + 1 == micro_batches_));
     loss += part / count;
   }
   return loss;
 }
 
-absl::StatusOr<double> PartitionedLlama::RunPart(const Batch& batch, float scale) {
+absl::StatusOr<double> PartitionedLlama::RunPart(const Batch& batch, float scale, bool last_part) {
   const size_t last = stages_.size() - 1;
   double loss = 0;
   for (size_t g = 0; g <= last; ++g) {
@@ -123,15 +125,15 @@ absl::StatusOr<double> PartitionedLlama::RunPart(const Batch& batch, float scale
     Note("forward ", g, 1, begin);
     std::swap(stream_, next_);
   }
-  if (tied_ && last > 0) ShowGradients(0);  // the head is the first to add to the embedding's
   for (size_t g = last + 1; g-- > 0;) {
     RETURN_IF_ERROR(Gather(g));
-    if (!tied_ || g > 0 || last == 0) ShowGradients(g);
+    ShowGradients(g);
     const core::Clock::TimePoint begin = core::SystemClock().Now();
     stages_[g].Backward(weight_views_, batch, scale, g == last ? std::span<const float>() : stream_, kept_[g], scratch_,
                         below_, sum_views_, g == 0 ? std::span<float>() : next_);
     Note("backward ", g, 2, begin);
     std::swap(stream_, next_);
+    if (g == 0 && last_part) AddTiedHead(tied_head_, sum_views_[0]);
     RETURN_IF_ERROR(values_.AddGradients(g, Room(sums_, g)));
   }
   return loss;

@@ -37,10 +37,12 @@ class PartitionedLlama {
   // Notes each layer's forward and backward. It outlives the object.
   void Trace(WorkTrace* trace) { trace_ = trace; }
 
-  int64_t gathered_bytes() const { return static_cast<int64_t>((weights_.size() + sums_.size()) * sizeof(float)); }
+  int64_t gathered_bytes() const {
+    return static_cast<int64_t>((weights_.size() + sums_.size() + tied_head_.size()) * sizeof(float));
+  }
 
  private:
-  absl::StatusOr<double> RunPart(const Batch& batch, float scale);
+  absl::StatusOr<double> RunPart(const Batch& batch, float scale, bool last_part);
   absl::Status Gather(size_t group);
   void ShowGradients(size_t group);
   void Note(const char* what, size_t group, double passes, core::Clock::TimePoint begin);
@@ -50,10 +52,10 @@ class PartitionedLlama {
   PartitionedValues& values_;
   const int64_t micro_batches_;
   const size_t tensors_;
-  const bool tied_;                    // the head is the embedding, which lies in group 0
   std::vector<LlamaStage> stages_;     // of each group
   int64_t room_values_ = 0;            // of the largest group
-  std::vector<float> weights_, sums_;  // of one group at a time; beside a tied head, of group 0
+  std::vector<float> weights_, sums_;  // of one group at a time; beside a tied head, weights of group 0
+  std::vector<float> tied_head_;       // the head's gradient, summed over a step, where it is the embedding
   Tensors weight_views_;
   MutableTensors sum_views_;
   std::vector<BlockActivations> blocks_;

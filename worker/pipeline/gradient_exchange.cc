@@ -75,23 +75,21 @@ void GradientExchange::Reduce(int stage) {
   reduced_.push_back({group->second.get(), AllReduce(gradients, *group->second)});
 }
 
-absl::Status GradientExchange::AddTiedHead() {
+absl::Status GradientExchange::FinishTiedHead() {
   const std::span<float> embedding = gradients_.front(), head = gradients_.back();
   if (adds_head_) {
-    for (size_t i = 0; i < head.size(); ++i) embedding[i] += head[i];
+    AddTiedHead(head, embedding);
     return absl::OkStatus();
   }
   if (tied_ == nullptr) return absl::OkStatus();
   if (!gives_embedding_) std::ranges::fill(embedding, 0.0f);
-  if (gives_head_) {
-    for (size_t i = 0; i < head.size(); ++i) embedding[i] += head[i];
-  }
+  if (gives_head_) AddTiedHead(head, embedding);
   return tied_->Await(tied_->AllReduce(embedding), timeout_);
 }
 
 absl::Status GradientExchange::Finish() {
   for (const Reduced& reduced : reduced_) RETURN_IF_ERROR(reduced.group->Await(reduced.ticket, timeout_));
-  RETURN_IF_ERROR(AddTiedHead());
+  RETURN_IF_ERROR(FinishTiedHead());
   if (place_ == nullptr) return absl::OkStatus();
   const MutableTensors all(gradients_.begin(), gradients_.end() - 1);  // without the tied head's, which has been added
   return place_->Await(AllReduce(all, *place_), timeout_);

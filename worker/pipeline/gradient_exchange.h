@@ -43,7 +43,7 @@ class GradientExchange {
 
   GradientExchange(const PipelinePlaces& places, MutableTensors gradients, Collectives::Timeout timeout)
       : places_(places), gradients_(std::move(gradients)), timeout_(timeout) {}
-  absl::Status AddTiedHead();
+  absl::Status FinishTiedHead();
 
   const PipelinePlaces& places_;
   MutableTensors gradients_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
-#include <utility>
 
 #include "core/check.h"
 #include "core/model_manifest.h"
@@ -58,9 +57,7 @@ void LlamaModel::Backward(const Tensors& weights, const Batch& batch, const Muta
   MutableTensors with_head = gradients;
   if (!tied_head_.empty()) with_head.emplace_back(tied_head_);
   const OnFinal final = [&](int tensor) {
-    if (tensor == 0 && last && !tied_head_.empty()) {
-      for (size_t i = 0; i < tied_head_.size(); ++i) gradients[0][i] += std::exchange(tied_head_[i], 0.0f);
-    }
+    if (tensor == 0 && last) AddTiedHead(tied_head_, gradients[0]);
     if (on_final != nullptr) on_final(tensor);
   };
   stage_.Backward(weights, batch, scale, {}, kept_, scratch_[0], below_, with_head, {}, final);

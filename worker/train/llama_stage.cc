@@ -1,6 +1,7 @@
 #include "worker/train/llama_stage.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/check.h"
 
@@ -13,6 +14,10 @@ Batch Part(const Batch& batch, int64_t index, int64_t count) {
     return std::vector<int32_t>(all.begin() + index * size, all.begin() + (index + 1) * size);
   };
   return {part(batch.tokens), part(batch.targets)};
+}
+
+void AddTiedHead(std::span<float> head, std::span<float> embedding) {
+  for (size_t i = 0; i < head.size(); ++i) embedding[i] += std::exchange(head[i], 0.0f);
 }
 
 LlamaStage::LlamaStage(const core::LlamaConfig& config, int64_t batch_rows, int64_t sequence, StageRange range)

@@ -32,6 +32,9 @@ struct Batch {
   std::vector<int32_t> targets;
 };
 
+// Ends a step's sums where the embedding is the head: the head's is added to the embedding's, and begins anew.
+void AddTiedHead(std::span<float> head, std::span<float> embedding);
+
 // Micro-batch `index` of `count` equal ones.
 Batch Part(const Batch& batch, int64_t index, int64_t count);
 

@@ -181,6 +181,32 @@ TEST_P(GpuLlamaTest, AHeadInChunksOfRowsHasTheGradientsOfAWholeOneInLessMemory) 
   EXPECT_LT(*GpuLlama::Bytes(GetParam().llama, options, &backend), before);
 }
 
+TEST_P(GpuLlamaTest, GradientsOfMicroBatchesAddUpAndAStepLeavesNothingToTheNext) {
+  Setting s(GetParam());
+  LlamaModel model(GetParam().llama, GetParam().rows, GetParam().llama.max_position_embeddings,
+                   LlamaModel::Use::kTraining);
+  TensorValues expected(s.manifest);
+  FakeBackend backend(1);
+  const auto llama =
+      GpuLlama::Make(GetParam().llama,
+                     {.batch_rows = GetParam().rows, .sequence = GetParam().llama.max_position_embeddings}, &backend);
+  for (int step = 0; step < 2; ++step) {
+    expected.Clear();
+    s.gradients.Clear();
+    for (const bool last : {false, false, true}) {
+      model.Forward(s.parameters.View(), s.batch);
+      model.Backward(s.parameters.View(), s.batch, expected.MutableView(), 0.5f, nullptr, last);
+      ASSERT_TRUE((*llama)->Begin(PreparedBatch(s.batch)).ok());
+      (*llama)->Forward(s.parameters.Flat().data());
+      (*llama)->Backward(s.parameters.Flat().data(), s.gradients.Flat().data(), 0.5f, nullptr, last);
+    }
+    ASSERT_TRUE((*llama)->Loss().ok());
+    ASSERT_TRUE((*llama)->AwaitGradients([](int64_t) {}).ok());
+    const std::span<const float> got = s.gradients.Flat(), cpu = std::as_const(expected).Flat();
+    ExpectGradientsNear(GetParam(), {got.begin(), got.end()}, {cpu.begin(), cpu.end()}, 1e-5);
+  }
+}
+
 TEST_P(GpuLlamaTest, RecomputationChangesNoBit) {
   for (const ValueType type : {ValueType::kFloat32, ValueType::kBfloat16}) {
     const Pass kept = OnFake(GetParam(), 0, type);

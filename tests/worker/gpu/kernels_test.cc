@@ -193,6 +193,22 @@ TEST(KernelsTest, MovesOfParametersHaveTheBitsOfTheHosts) {
   }
 }
 
+TEST(KernelsTest, ASumIsMovedToAnotherAndBeginsAnew) {
+  for (const int64_t count : {1, 127, 1024, 5000}) {
+    const std::vector<float> to = RandomValues(1, count), from = RandomValues(2, count);
+    std::vector<float> expected = to;
+    for (int64_t i = 0; i < count; ++i) expected[i] += from[i];
+    std::vector<float> moved;
+    EXPECT_EQ(InEveryOrder(to,
+                           [&](auto& out) {
+                             moved = from;
+                             return MoveSumKernel{moved.data(), out.data(), count};
+                           }),
+              expected);
+    EXPECT_EQ(moved, std::vector<float>(count));
+  }
+}
+
 TEST(KernelsTest, ArraysThatBeginAtNoPackAreMovedValueByValue) {
   constexpr int64_t kCount = 2500;
   const std::vector<float> theta = RandomValues(1, kCount + 4), other = RandomValues(2, kCount + 4);

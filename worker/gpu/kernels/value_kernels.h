@@ -42,6 +42,27 @@ struct CopyKernel {
   }
 };
 
+// Adds a sum to another, and begins anew: to += from, from = 0.
+struct MoveSumKernel {
+  static constexpr bool kHostsBits = true;
+  float *from, *to;
+  int64_t count;
+
+  CAUSEWAY_ANYWHERE int64_t blocks() const { return BlocksOf(count); }
+  template <typename Block>
+  CAUSEWAY_ANYWHERE void Run(Block& block) const {
+    EachValue<kPack<float>>(block, count, BeginPack({from, to}), [&](int64_t i, auto width) {
+      auto sum = Loaded<width>(to + i), part = Loaded<width>(from + i);
+      for (int lane = 0; lane < width; ++lane) {
+        sum.values[lane] += part.values[lane];
+        part.values[lane] = 0;
+      }
+      StoreAll(sum, to + i);
+      StoreAll(part, from + i);
+    });
+  }
+};
+
 // `count` values from their place on the device, to `to` + `at`.
 struct GatherPiece {
   const float* from;
