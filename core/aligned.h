@@ -1,7 +1,7 @@
 // Arrays of float32 that begin on a cache line, so that no vector of 16 values straddles two lines, and non-temporal
 // stores are possible. Large arrays come directly from the kernel as pages and not from the heap: a heap that allocates
-// and frees arrays of many megabytes becomes fragmented, and inside another program (worker/site/causeway.h) we cannot
-// tune it.
+// and frees arrays of many megabytes becomes fragmented, and inside another program (worker/library/causeway.h) we
+// cannot tune it.
 #pragma once
 
 #include <cstddef>

@@ -73,7 +73,7 @@ struct OffloadProgress {
   friend bool operator==(const OffloadProgress&, const OffloadProgress&) = default;
 };
 
-// The progress of a site's 1-bit Adam (worker/train/onebit_adam.h).
+// The progress of a site's 1-bit Adam (worker/optimizer/onebit_adam.h).
 struct OnebitProgress {
   int64_t frozen_at = 0;   // the last step that changed the variance; 0: warm-up
   double ratio = 0;        // of the variance's norm to an earlier one; 0: unknown yet

@@ -13,7 +13,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 PARTS = ("/cuda", "/simd")  # folders that may go with their parent's row
-CUDA_FOLDERS = ("codecs/cuda", "offload/cuda", "worker/ranks/cuda", "worker/gpu/cuda")
+CUDA_FOLDERS = ("codecs/cuda", "offload/cuda", "worker/ranks/cuda", "worker/device/cuda")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')
 PROTO_HEADER = re.compile(r"^causeway/v1/.*\.pb\.h$|^google/protobuf/")

@@ -24,6 +24,8 @@
 #include "offload/calibration.h"
 #include "transport/grpc_link.h"
 #include "transport/sharded_link.h"
+#include "worker/data/evaluation.h"
+#include "worker/device/blas_kernels.h"
 #include "worker/loop/exports.h"
 #include "worker/loop/follower.h"
 #include "worker/loop/ranked_trainer.h"
@@ -32,14 +34,12 @@
 #include "worker/loop/site_trainer.h"
 #include "worker/loop/stop_request.h"
 #include "worker/loop/training_log.h"
+#include "worker/model/stage_profile.h"
+#include "worker/parallel/trainer.h"
 #include "worker/ranks/rank_launcher.h"
 #include "worker/ranks/rank_place.h"
 #include "worker/site/checkpoint_store.h"
 #include "worker/site/site.h"
-#include "worker/train/blas_kernels.h"
-#include "worker/train/evaluation.h"
-#include "worker/train/stage_profile.h"
-#include "worker/train/trainer.h"
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077",
           "HOST:PORT of the coordinator; of several the list A,B,… in the order of their shards");

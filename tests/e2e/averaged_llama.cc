@@ -8,8 +8,8 @@
 #include "core/model_manifest.h"
 #include "formats/model_export.h"
 #include "formats/run_yaml.h"
-#include "worker/train/llama_model.h"
-#include "worker/train/site_batches.h"
+#include "worker/data/site_batches.h"
+#include "worker/model/llama_model.h"
 
 namespace causeway {
 namespace {

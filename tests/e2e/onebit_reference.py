@@ -1,6 +1,6 @@
 """1-bit Adam (arXiv 2102.02888, algorithm 1) in numpy: what the ranks of a site hold, step by step.
 
-All arithmetic is float32, each line rounded as worker/train/ says; sums over ranks are in their order. Momenta are cut
+All arithmetic is float32, each line rounded as worker/optimizer/ says; sums over ranks are in their order. Momenta are cut
 into ranges, one for each rank to own, and each range at the borders of tensors: a piece has one scale.
 """
 

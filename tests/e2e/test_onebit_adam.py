@@ -32,7 +32,7 @@ def newest(checkpoints):
 
 
 def gradients(world, site, step):
-    """One of each rank (worker/train/synthetic.h), before they are averaged."""
+    """One of each rank (worker/parallel/synthetic.h), before they are averaged."""
     of_site = hash_combine(U64(1), site)
     result = []
     for rank in range(world):

@@ -29,8 +29,8 @@
 #include "plan/what_if.h"
 #include "server/calls/authorizer.h"
 #include "tests/formats/temporary_folder.h"
+#include "worker/library/external_model.h"
 #include "worker/site/checkpoint_json.h"
-#include "worker/site/external_model.h"
 
 namespace causeway {
 namespace {

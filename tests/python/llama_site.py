@@ -24,11 +24,11 @@ import bfloat16_adamw
 import causeway.torch as causeway
 from synthetic_site import U64, hash_combine, splitmix64
 
-SEGMENTS, WINDOWS = 1024, 4  # worker/train/corpus.h
+SEGMENTS, WINDOWS = 1024, 4  # worker/data/corpus.h
 
 
 class Batches:
-    """worker/train/site_batches.h: rows of the site's own segments of the text."""
+    """worker/data/site_batches.h: rows of the site's own segments of the text."""
 
     def __init__(self, config, site, text):
         self.tokens = torch.tensor(bytearray(text), dtype=torch.long)

@@ -2,7 +2,7 @@
 
     synthetic_site.py COORDINATOR SITE OUT.npz [--report=FILE]
 
-Gradients are those of worker/train/synthetic.h, applied by plain SGD. Writes the site's parameters at its end, and with
+Gradients are those of worker/parallel/synthetic.h, applied by plain SGD. Writes the site's parameters at its end, and with
 --report a JSON line after each step.
 """
 

@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "worker/loop/site_ranks.h"
 #include "worker/loop/site_trainer.h"
-#include "worker/train/trainer.h"
+#include "worker/parallel/trainer.h"
 
 namespace causeway::worker {
 

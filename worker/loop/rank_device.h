@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "worker/train/data_parallel.h"
+#include "worker/ranks/data_parallel.h"
 
 namespace causeway::worker {
 

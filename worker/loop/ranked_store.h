@@ -17,7 +17,7 @@
 #include "core/mutex.h"
 #include "replica/parameter_store.h"
 #include "worker/loop/rank_control.h"
-#include "worker/train/trainer.h"
+#include "worker/parallel/trainer.h"
 
 namespace causeway::worker {
 

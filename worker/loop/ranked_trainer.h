@@ -21,7 +21,7 @@
 #include "replica/parameter_store.h"
 #include "worker/loop/rank_control.h"
 #include "worker/loop/ranked_store.h"
-#include "worker/train/trainer.h"
+#include "worker/parallel/trainer.h"
 
 namespace causeway::worker {
 

@@ -17,13 +17,13 @@
 #include "core/clock.h"
 #include "core/run_config.h"
 #include "transport/session_link.h"
+#include "worker/data/evaluation.h"
 #include "worker/loop/exports.h"
 #include "worker/loop/newest_copy.h"
 #include "worker/loop/training_log.h"
+#include "worker/parallel/trainer.h"
 #include "worker/site/checkpoint_store.h"
 #include "worker/site/site.h"
-#include "worker/train/evaluation.h"
-#include "worker/train/trainer.h"
 
 namespace causeway::worker {
 

@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker/gpu/compute_backend.h"
-#include "worker/train/trainer.h"
+#include "worker/device/compute_backend.h"
+#include "worker/parallel/trainer.h"
 
 namespace causeway::worker {
 

@@ -21,11 +21,11 @@
 #include "core/model_manifest.h"
 #include "core/thread.h"
 #include "plan/what_if.h"
-#include "worker/partition/partition_trainer.h"
-#include "worker/partition/partitioned_llama.h"
+#include "worker/device/blas_kernels.h"
+#include "worker/parallel/partition_trainer.h"
+#include "worker/parallel/partitioned_llama.h"
 #include "worker/ranks/ordered_collectives.h"
 #include "worker/ranks/thread_wire.h"
-#include "worker/train/blas_kernels.h"
 
 ABSL_FLAG(std::string, data, "", "text file");
 ABSL_FLAG(double, mbyte_per_s, 60, "of the innermost level; the others have three tenths, and a tenth");

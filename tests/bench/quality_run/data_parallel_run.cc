@@ -6,9 +6,9 @@
 #include "core/model_manifest.h"
 #include "tests/bench/quality_run/loss_curve.h"
 #include "tests/bench/quality_run/quality_run.h"
-#include "worker/train/inner_optimizer.h"
-#include "worker/train/llama_model.h"
-#include "worker/train/site_batches.h"
+#include "worker/data/site_batches.h"
+#include "worker/model/llama_model.h"
+#include "worker/optimizer/inner_optimizer.h"
 
 namespace causeway::bench {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "core/schedule.h"
 #include "tests/bench/quality_run/quality_run.h"
-#include "worker/train/corpus.h"
-#include "worker/train/evaluation.h"
+#include "worker/data/corpus.h"
+#include "worker/data/evaluation.h"
 
 namespace causeway::bench {
 

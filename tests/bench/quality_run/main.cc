@@ -21,7 +21,7 @@
 #include "ctl/program.h"
 #include "formats/run_yaml.h"
 #include "tests/bench/quality_run/quality_run.h"
-#include "worker/train/blas_kernels.h"
+#include "worker/device/blas_kernels.h"
 
 ABSL_FLAG(std::string, config, "", "run.yaml; membership.min_sites is the number of sites, run.steps is needed");
 ABSL_FLAG(std::string, data, "", "text file, .bin token shard or directory of them");

@@ -13,8 +13,8 @@
 #include "tests/bench/quality_run/codec_probe.h"
 #include "tests/bench/quality_run/local_link.h"
 #include "tests/bench/quality_run/quality_run.h"
+#include "worker/parallel/trainer.h"
 #include "worker/site/site.h"
-#include "worker/train/trainer.h"
 
 namespace causeway::bench {
 

@@ -13,11 +13,11 @@
 #include "core/model_manifest.h"
 #include "core/random.h"
 #include "core/thread.h"
+#include "worker/device/blas_kernels.h"
+#include "worker/model/llama_model.h"
+#include "worker/ranks/data_parallel.h"
 #include "worker/ranks/ordered_collectives.h"
 #include "worker/ranks/thread_wire.h"
-#include "worker/train/blas_kernels.h"
-#include "worker/train/data_parallel.h"
-#include "worker/train/llama_model.h"
 
 ABSL_FLAG(int, ranks, 2, "ranks of the site");
 ABSL_FLAG(int64_t, layers, 12, "layers of the model");

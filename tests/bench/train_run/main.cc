@@ -23,8 +23,8 @@
 #include "core/thread_team.h"
 #include "offload/on_all_threads.h"
 #include "tests/bench/train_run/profiled_backend.h"
+#include "worker/device/blas_kernels.h"
 #include "worker/loop/site_trainer.h"
-#include "worker/train/blas_kernels.h"
 
 ABSL_FLAG(std::string, data, "", "text file (vocabulary 256) or .bin of tokens");
 ABSL_FLAG(std::string, device, "auto", "as causeway-worker's");

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/gpu/compute_backend.h"
+#include "worker/device/compute_backend.h"
 
 namespace causeway::bench {
 

@@ -114,7 +114,7 @@ class Parts:
     def ranks(self, folder):
         flags = [f"--build={self.tools.cuda}", f"--coordinators={self.tools.build}"]
         if not self.on_card:
-            return [Command([self.program("tests", "worker", "gpu", "gpu_test"), "--gtest_filter=*Nccl*"]),
+            return [Command([self.program("tests", "worker", "parallel", "parallel_test"), "--gtest_filter=*Nccl*"]),
                     self.bench("gpu_ranks", folder, "--device=fake", "--steps=20", *flags)]
         if self.tools.nccl is None:
             raise ValueError("expected a NCCL that takes two ranks on a card (2.32): --nccl=FILE of tests/gpu/pack --nccl=LIBRARY")
@@ -130,16 +130,17 @@ class Parts:
 
     def gather(self, folder):
         if not self.on_card:
-            return [Command([self.program("tests", "worker", "gpu", "gpu_test"), "--gtest_filter=*Gather*"])]
-        return [Command([self.program("tests", *name.split("/"))]) for name in ("worker/gpu/cuda/gather_speed", "codecs/cuda/cuda_speed")]
+            return [Command([self.program("tests", "worker", "device", "device_test"), "--gtest_filter=*Gather*"])]
+        return [Command([self.program("tests", *name.split("/"))]) for name in ("worker/device/cuda/gather_speed", "codecs/cuda/cuda_speed")]
 
     def kernels(self, folder):
         if self.on_card:
-            names = ["codecs/cuda/codecs_cuda_test", "offload/cuda/offload_cuda_test", "worker/gpu/cuda/cuda_backend_test",
+            names = ["codecs/cuda/codecs_cuda_test", "offload/cuda/offload_cuda_test", "worker/device/cuda/cuda_backend_test",
                      "worker/ranks/cuda/cuda_nccl_test"]
             commands = [Command([self.program("tests", *name.split("/"))]) for name in names]
         else:
-            commands = [Command([self.program("tests", "worker", "gpu", "gpu_test"), "--gtest_filter=Kernels*:DeviceTrainer*"])]
+            commands = [Command([self.program("tests", "worker", "device", "device_test"), "--gtest_filter=Kernels*"]),
+                        Command([self.program("tests", "worker", "parallel", "parallel_test"), "--gtest_filter=DeviceTrainer*"])]
         commands.append(self.bench("gpu_resume", folder, f"--build={self.tools.cuda}", f"--coordinators={self.tools.build}",
                                    f"--device={self.tools.device}", *([] if self.on_card else ["--placements=cpu", "--steps=40"])))
         if self.on_card and self.tools.python:

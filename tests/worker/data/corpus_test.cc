@@ -1,0 +1,177 @@
+#include "worker/data/corpus.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tests/formats/temporary_folder.h"
+#include "tests/worker/model/test_values.h"
+#include "worker/data/site_batches.h"
+
+namespace causeway::worker {
+namespace {
+
+constexpr int64_t kSequence = 15;
+constexpr int64_t kWindow = kSequence + 1;
+
+std::shared_ptr<const Corpus> OpenText(size_t bytes, double held_out = 0.1) {
+  auto corpus = Corpus::Open(WriteTemporary("corpus.txt", SmallText(bytes)), {256}, kSequence, held_out);
+  EXPECT_TRUE(corpus.ok()) << corpus.status();
+  return *std::move(corpus);
+}
+
+std::map<int64_t, core::SiteId> Owners(const Corpus& corpus, uint64_t seed, const std::vector<core::SiteId>& sites) {
+  const auto owned = corpus.AssignSegments(seed, sites);
+  EXPECT_TRUE(owned.ok()) << owned.status();
+  std::map<int64_t, core::SiteId> owners;
+  for (size_t i = 0; i < sites.size(); ++i) {
+    for (int64_t segment : (*owned)[i]) EXPECT_TRUE(owners.emplace(segment, sites[i]).second) << "owned twice";
+  }
+  return owners;
+}
+
+TEST(Corpus, SegmentsCoverTheTrainingPartWithoutOverlapAndHoldFourWindows) {
+  for (size_t bytes : {100u, 5'000u, 200'000u}) {
+    const auto corpus = OpenText(bytes, 0.2);
+    int64_t next = 0;
+    for (int64_t i = 0; i < corpus->num_segments(); ++i) {
+      EXPECT_EQ(corpus->Segment(i).begin, next);
+      EXPECT_GE(corpus->Segment(i).size(), 4 * kWindow);
+      next = corpus->Segment(i).end;
+    }
+    EXPECT_EQ(next, corpus->training().end);
+    EXPECT_EQ(corpus->held_out().begin, next);
+    EXPECT_EQ(corpus->held_out().end, static_cast<int64_t>(bytes));
+  }
+  EXPECT_EQ(OpenText(200'000)->num_segments(), 1024);
+}
+
+TEST(Corpus, EverySegmentHasExactlyOneOwnerAndSharesAreEven) {
+  const auto corpus = OpenText(200'000);
+  const auto owners = Owners(*corpus, 7, {"eu", "us", "asia"});
+  EXPECT_EQ(owners.size(), 1024u);
+  std::map<core::SiteId, int> counts;
+  for (const auto& [segment, site] : owners) ++counts[site];
+  for (const auto& [site, count] : counts) EXPECT_NEAR(count, 341, 60) << site;
+}
+
+TEST(Corpus, AJoinerTakesSegmentsAndMovesNoOther) {
+  const auto corpus = OpenText(200'000);
+  const auto before = Owners(*corpus, 7, {"eu", "us"});
+  const auto after = Owners(*corpus, 7, {"us", "asia", "eu"});
+  int moved = 0;
+  for (const auto& [segment, site] : after) {
+    if (site == before.at(segment)) continue;
+    EXPECT_EQ(site, "asia");
+    ++moved;
+  }
+  EXPECT_GT(moved, 200);
+}
+
+TEST(Corpus, EverySiteHasASegmentEvenWhenThereAreHardlyMoreThanSites) {
+  const auto corpus = OpenText(500);  // 7 segments
+  ASSERT_EQ(corpus->num_segments(), 7);
+  const std::vector<core::SiteId> sites = {"a", "b", "c", "d", "e", "f", "g"};
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    std::set<core::SiteId> served;
+    for (const auto& [segment, site] : Owners(*corpus, seed, sites)) served.insert(site);
+    EXPECT_EQ(served.size(), sites.size());
+    EXPECT_EQ(Owners(*corpus, seed, sites), Owners(*corpus, seed, {"g", "f", "e", "d", "c", "b", "a"}));
+  }
+}
+
+TEST(Corpus, TooFewTokensAreRefusedWithTheNumberNeeded) {
+  const std::string path = WriteTemporary("tiny.txt", SmallText(100));
+  const auto corpus = Corpus::Open(path, {256}, kSequence, 0.1);
+  EXPECT_EQ(corpus.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(corpus.status().message(),
+            path + ": expected at least 160 tokens for 1 site(s), sequences of 15 tokens and 0.1 held out, got 100");
+  EXPECT_TRUE(Corpus::Open(WriteTemporary("enough.txt", SmallText(160)), {256}, kSequence, 0.1).ok());
+}
+
+TEST(Corpus, MoreSitesThanSegmentsAreRefusedWithTheNumberNeeded) {
+  const auto corpus = OpenText(500);
+  const auto owned = corpus->AssignSegments(1, {"a", "b", "c", "d", "e", "f", "g", "h"});
+  EXPECT_EQ(owned.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(owned.status().message()), testing::HasSubstr("expected at least 569 tokens for 8 site(s)"));
+}
+
+TEST(Corpus, MissingAndEmptyFilesAreErrors) {
+  EXPECT_FALSE(Corpus::Open(FolderOfProcess() / "is/not/there.txt", {256}, kSequence, 0.1).ok());
+  EXPECT_FALSE(Corpus::Open(WriteTemporary("empty.txt", ""), {256}, kSequence, 0.1).ok());
+}
+
+TEST(Corpus, HeldOutWindowsAreSpreadOverTheTailAndStayInside) {
+  const auto corpus = OpenText(5'000);
+  EXPECT_EQ(corpus->HeldOutWindow(0, 8), corpus->held_out().begin);
+  EXPECT_EQ(corpus->HeldOutWindow(7, 8) + kWindow, corpus->held_out().end);
+  EXPECT_EQ(corpus->HeldOutWindow(0, 1), corpus->held_out().begin);
+}
+
+TEST(Corpus, AHeldOutFileIsHeldOutAsAWhole) {
+  const std::string path = WriteTemporary("held_out.txt", SmallText(500));
+  const auto corpus = *Corpus::OpenHeldOut(path, {256}, kSequence);
+  EXPECT_EQ(corpus->HeldOutWindow(0, 8), 0);
+  EXPECT_EQ(corpus->HeldOutWindow(7, 8) + kWindow, 500);
+  const std::string tiny = WriteTemporary("tiny.txt", SmallText(15));
+  EXPECT_EQ(Corpus::OpenHeldOut(tiny, {256}, kSequence).status().message(),
+            tiny + ": expected at least 16 tokens for a sequence of 15, got 15");
+}
+
+TEST(SiteBatches, RowsOfATextOfOnesOwnBeginAnywhereInItAndCoverAllOfIt) {
+  const auto corpus =
+      *Corpus::Open(WriteTemporary("own.txt", SmallText(2'000)), {256}, kSequence, 0.1, core::DataMode::kOwn);
+  SiteBatches batches(corpus, 3, "eu", 4);
+  std::set<int64_t> begins;
+  for (core::Step t = 1; t <= 6'000; ++t) {
+    for (int64_t row = 0; row < 4; ++row) begins.insert(batches.RowBegin(t, row));
+  }
+  EXPECT_EQ(*begins.begin(), 0);
+  EXPECT_EQ(*begins.rbegin(), corpus->training().end - kWindow);
+  EXPECT_EQ(std::ssize(begins), corpus->training().end - kWindow + 1) << "every position that a row fits at";
+}
+
+TEST(SiteBatches, RowsLieInSegmentsOfTheSiteAndTwoSitesNeverMeet) {
+  const auto corpus = OpenText(20'000);
+  std::map<core::SiteId, std::set<int64_t>> read;
+  for (const char* site : {"eu", "us"}) {
+    SiteBatches batches(corpus, 3, site, 4);
+    ASSERT_TRUE(batches.SetSites({"us", "eu"}).ok());
+    for (core::Step t = 1; t <= 200; ++t) {
+      for (int64_t row = 0; row < 4; ++row) {
+        const int64_t begin = batches.RowBegin(t, row);
+        EXPECT_LE(begin + kWindow, corpus->training().end);
+        for (int64_t i = begin; i < begin + kWindow; ++i) read[site].insert(i);
+      }
+    }
+  }
+  std::vector<int64_t> both;
+  std::ranges::set_intersection(read["eu"], read["us"], std::back_inserter(both));
+  EXPECT_TRUE(both.empty());
+  EXPECT_GT(read["eu"].size(), 5'000u);
+}
+
+TEST(SiteBatches, ARestartedWorkerReadsTheSameBatches) {
+  const auto corpus = OpenText(20'000);
+  SiteBatches first(corpus, 3, "eu", 4), restarted(corpus, 3, "eu", 4), other_seed(corpus, 4, "eu", 4);
+  for (core::Step t = 1; t < 10; ++t) first.BatchAt(t);
+  EXPECT_EQ(first.BatchAt(10).tokens, restarted.BatchAt(10).tokens);
+  EXPECT_NE(first.BatchAt(10).tokens, first.BatchAt(11).tokens);
+  EXPECT_NE(first.BatchAt(10).tokens, other_seed.BatchAt(10).tokens);
+}
+
+TEST(SiteBatches, TargetsAreTheTokensThatFollow) {
+  const auto corpus = OpenText(20'000);
+  const SiteBatches batches(corpus, 3, "eu", 2);
+  const Batch batch = batches.BatchAt(5);
+  ASSERT_EQ(batch.tokens.size(), 2u * kSequence);
+  for (int64_t row = 0; row < 2; ++row) {
+    for (int64_t i = 0; i < kSequence; ++i) {
+      EXPECT_EQ(batch.tokens[row * kSequence + i], static_cast<int32_t>((*corpus)[batches.RowBegin(5, row) + i]));
+      EXPECT_EQ(batch.targets[row * kSequence + i], static_cast<int32_t>((*corpus)[batches.RowBegin(5, row) + i + 1]));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace causeway::worker

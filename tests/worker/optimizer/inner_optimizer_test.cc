@@ -1,0 +1,125 @@
+#include "worker/optimizer/inner_optimizer.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/check.h"
+#include "tests/worker/model/test_values.h"
+
+namespace causeway::worker {
+namespace {
+
+const core::Manifest kManifest = {{"matrix", {2, 2}, core::TensorKind::kMatrix, 0},
+                                  {"norm", {3}, core::TensorKind::kNorm, 0}};
+
+core::InnerConfig Sgd() {
+  return {.optimizer = core::InnerOptimizerKind::kSgd,
+          .lr = 0.5,
+          .warmup_steps = 0,
+          .schedule = core::InnerSchedule::kConstant,
+          .weight_decay = 0,
+          .clip = 0};
+}
+
+TensorValues Filled(float value) {
+  TensorValues values(kManifest);
+  for (int i = 0; i < values.size(); ++i) std::ranges::fill(values[i], value);
+  return values;
+}
+
+// One step of a new optimizer.
+absl::Status Take(const core::InnerConfig& config, core::Step t, const TensorValues& gradients,
+                  TensorValues& parameters) {
+  core::RunConfig run;
+  run.inner = config;
+  offload::BusSchedule bus;
+  InnerOptimizer optimizer(run, kManifest, parameters, bus);
+  ASSIGN_OR_RETURN(const double squares, optimizer.SumOfSquares(t, gradients));
+  return optimizer.Step(t, gradients, squares);
+}
+
+TEST(LearningRate, WarmsUpLinearlyThenFallsAlongACosineToATenth) {
+  const core::InnerConfig config{.lr = 1.0, .warmup_steps = 10, .schedule = core::InnerSchedule::kCosine};
+  EXPECT_DOUBLE_EQ(LearningRate(config, 110, 1), 0.1);
+  EXPECT_DOUBLE_EQ(LearningRate(config, 110, 10), 1.0);
+  EXPECT_NEAR(LearningRate(config, 110, 60), 0.55, 1e-12);
+  EXPECT_NEAR(LearningRate(config, 110, 110), 0.1, 1e-12);
+  EXPECT_NEAR(LearningRate(config, 110, 500), 0.1, 1e-12);
+}
+
+TEST(LearningRate, StaysWhenTheScheduleIsConstantOrTheEndUnknown) {
+  core::InnerConfig config{.lr = 1.0, .warmup_steps = 10, .schedule = core::InnerSchedule::kCosine};
+  EXPECT_DOUBLE_EQ(LearningRate(config, 0, 5000), 1.0);
+  config.schedule = core::InnerSchedule::kConstant;
+  EXPECT_DOUBLE_EQ(LearningRate(config, 110, 110), 1.0);
+  config.warmup_steps = 0;
+  EXPECT_DOUBLE_EQ(LearningRate(config, 110, 1), 1.0);
+}
+
+TEST(InnerOptimizer, ClipsTheNormOverAllTensors) {
+  core::InnerConfig config = Sgd();
+  config.clip = 1.0;
+  TensorValues parameters = Filled(0);
+  TensorValues gradients = Filled(2);  // norm √(7·4)
+  ASSERT_TRUE(Take(config, 1, gradients, parameters).ok());
+  EXPECT_FLOAT_EQ(parameters[0][0], -0.5f / std::sqrt(7.0f));
+  EXPECT_FLOAT_EQ(parameters[1][2], -0.5f / std::sqrt(7.0f));
+}
+
+TEST(InnerOptimizer, LeavesGradientsBelowTheClipAsTheyAre) {
+  core::InnerConfig config = Sgd();
+  config.clip = 100;
+  TensorValues parameters = Filled(0);
+  TensorValues gradients = Filled(0.3f);
+  ASSERT_TRUE(Take(config, 1, gradients, parameters).ok());
+  EXPECT_EQ(parameters[0][0], -0.5f * 0.3f);
+}
+
+TEST(InnerOptimizer, DecaysMatricesOnly) {
+  core::InnerConfig config = Sgd();
+  config.weight_decay = 0.5;
+  TensorValues parameters = Filled(4);
+  TensorValues gradients = Filled(0);
+  ASSERT_TRUE(Take(config, 1, gradients, parameters).ok());
+  EXPECT_EQ(parameters[0][0], 3.0f);
+  EXPECT_EQ(parameters[1][0], 4.0f);
+}
+
+TEST(InnerOptimizer, NonFiniteGradientIsNamedAndChangesNothing) {
+  for (const auto& [value, word] : {std::pair(std::nanf(""), "nan"), {HUGE_VALF, "inf"}, {-HUGE_VALF, "-inf"}}) {
+    TensorValues parameters = Filled(1);
+    TensorValues gradients = Filled(1);
+    gradients[1][2] = value;
+    core::InnerConfig config = Sgd();
+    config.clip = 1;
+    const absl::Status status = Take(config, 12, gradients, parameters);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_EQ(status.message(), std::string("gradient of norm is ") + word + " at index 2 in step 12");
+    for (int i = 0; i < parameters.size(); ++i) {
+      for (float p : parameters[i]) EXPECT_EQ(p, 1.0f);
+    }
+  }
+}
+
+TEST(InnerOptimizer, LargestFloatsAreFinite) {
+  core::InnerConfig config = Sgd();
+  config.clip = 1;
+  TensorValues parameters = Filled(0);
+  TensorValues gradients = Filled(std::numeric_limits<float>::max());
+  ASSERT_TRUE(Take(config, 1, gradients, parameters).ok());
+  EXPECT_FLOAT_EQ(parameters[0][0], -0.5f / std::sqrt(7.0f));
+}
+
+TEST(InnerOptimizer, BiasCorrectionCountsItsOwnStepsNotTheRuns) {
+  core::InnerConfig config = Sgd();
+  config.optimizer = core::InnerOptimizerKind::kAdamW;
+  TensorValues first = Filled(0), joiner = Filled(0);
+  TensorValues gradients = Filled(0.01f);
+  ASSERT_TRUE(Take(config, 1, gradients, first).ok());
+  ASSERT_TRUE(Take(config, 1000, gradients, joiner).ok());
+  EXPECT_EQ(first[0][0], joiner[0][0]);
+  EXPECT_NEAR(first[0][0], -0.5, 1e-5);
+}
+
+}  // namespace
+}  // namespace causeway::worker

@@ -1,0 +1,142 @@
+#include "worker/parallel/llama_trainer.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "formats/model_export.h"
+#include "tests/formats/temporary_folder.h"
+#include "tests/worker/model/test_values.h"
+
+namespace causeway::worker {
+namespace {
+
+std::unique_ptr<Trainer> Make(const core::RunConfig& config, const std::string& data) {
+  auto trainer = MakeTrainer(config, "eu", {.data_path = data});
+  EXPECT_TRUE(trainer.ok()) << trainer.status();
+  return *std::move(trainer);
+}
+
+Tensors View(Trainer& trainer) {
+  Tensors tensors;
+  for (size_t i = 0; i < trainer.manifest().size(); ++i) tensors.push_back(trainer.tensor(static_cast<int>(i)));
+  return tensors;
+}
+
+TEST(LlamaTrainer, LossGoesDownOnASmallText) {
+  const auto trainer = Make(TinyRun(), WriteTemporary("text", SmallText(20'000)));
+  const double before = *trainer->NewEvaluator()->Loss(View(*trainer));
+  EXPECT_NEAR(before, std::log(256.0), 0.3);
+  double last = 0;
+  for (core::Step t = 1; t <= 60; ++t) {
+    const auto result = trainer->Step(t);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->tokens, 8 * 12);
+    last = result->loss;
+  }
+  EXPECT_LT(last, before - 2);
+  EXPECT_LT(*trainer->NewEvaluator()->Loss(View(*trainer)), before - 2);
+}
+
+TEST(LlamaTrainer, RowsHaveTheSequenceLengthOfTheRunAndTheBitsOfAModelOfThatLength) {
+  const std::string data = WriteTemporary("text", SmallText(20'000));
+  core::RunConfig config = TinyRun();
+  config.llama.max_position_embeddings = 4'000;  // as in the folder of a large model
+  config.inner.sequence_length = TinyLlama().max_position_embeddings;
+  const auto shorter = Make(config, data), same = Make(TinyRun(), data);
+  for (core::Step t = 1; t <= 5; ++t) {
+    const auto result = shorter->Step(t);
+    EXPECT_EQ(result->tokens, 8 * 12);
+    EXPECT_EQ(result->loss, same->Step(t)->loss);
+  }
+  EXPECT_EQ(*shorter->NewEvaluator()->Loss(View(*shorter)), *same->NewEvaluator()->Loss(View(*same)));
+}
+
+TEST(LlamaTrainer, DataOfItsOwnIsNotSharedWhoeverElseIsInTheRun) {
+  const std::string data = WriteTemporary("text", SmallText(20'000)), tail = WriteTemporary("tail", SmallText(500));
+  core::RunConfig config = TinyRun();
+  config.data.mode = core::DataMode::kOwn;
+  const auto alone = Make(config, data), among = Make(config, data);
+  among->SetSites({"asia", "eu", "us"});
+  for (core::Step t = 1; t <= 5; ++t) EXPECT_EQ(alone->Step(t)->loss, among->Step(t)->loss);
+  EXPECT_EQ(alone->data().training->tokens, 20'000);
+  EXPECT_FALSE(alone->data().held_out);
+  const auto held_out = *MakeTrainer(config, "eu", {.data_path = data, .held_out_path = tail});
+  EXPECT_EQ(held_out->data().held_out->tokens, 500);
+  EXPECT_NE(*held_out->NewEvaluator()->Loss(View(*held_out)), *alone->NewEvaluator()->Loss(View(*held_out)));
+  const auto refused = MakeTrainer(TinyRun(), "eu", {.data_path = data, .held_out_path = tail});
+  EXPECT_THAT(std::string(refused.status().message()), testing::HasSubstr("--held_out: expected none"));
+}
+
+TEST(LlamaTrainer, TwoRunsGiveTheSameBits) {
+  const std::string data = WriteTemporary("text", SmallText(20'000));
+  const auto a = Make(TinyRun(), data), b = Make(TinyRun(), data);
+  for (core::Step t = 1; t <= 5; ++t) ASSERT_EQ(a->Step(t)->loss, b->Step(t)->loss);
+  for (size_t i = 0; i < a->manifest().size(); ++i) {
+    EXPECT_TRUE(std::ranges::equal(View(*a)[i], View(*b)[i])) << a->manifest()[i].name;
+  }
+}
+
+TEST(LlamaTrainer, ParametersMayBeChangedBetweenSteps) {
+  const std::string data = WriteTemporary("text", SmallText(20'000));
+  const auto a = Make(TinyRun(), data), b = Make(TinyRun(), data);
+  for (float& w : b->tensor(1)) w += 0.1f;
+  EXPECT_NE(a->Step(1)->loss, b->Step(1)->loss);
+}
+
+TEST(LlamaTrainer, NanInAWeightIsFoundInTheGradientAndNothingMoves) {
+  const auto trainer = Make(TinyRun(), WriteTemporary("text", SmallText(20'000)));
+  trainer->tensor(19)[3] = std::nanf("");  // model.norm.weight
+  const std::vector<float> before(trainer->tensor(1).begin(), trainer->tensor(1).end());
+  const auto result = trainer->Step(12);
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(result.status().message()),
+              testing::AllOf(testing::HasSubstr("gradient of model."), testing::HasSubstr("is nan at index "),
+                             testing::HasSubstr(" in step 12")));
+  EXPECT_TRUE(std::ranges::equal(before, trainer->tensor(1)));
+}
+
+TEST(LlamaTrainer, DataTooSmallForTheSitesFailsTheNextStepUntilSitesLeave) {
+  const auto trainer = Make(TinyRun(), WriteTemporary("text", SmallText(300)));  // held out 15, 5 segments
+  trainer->SetSites({"eu", "a", "b", "c", "d", "e", "f"});
+  EXPECT_EQ(trainer->Step(1).status().code(), absl::StatusCode::kInvalidArgument);
+  trainer->SetSites({"eu", "a"});
+  EXPECT_TRUE(trainer->Step(1).ok());
+}
+
+TEST(LlamaTrainer, StartsFromAModelDirectory) {
+  const std::string data = WriteTemporary("text", SmallText(20'000));
+  const auto trained = Make(TinyRun(), data);
+  for (core::Step t = 1; t <= 3; ++t) ASSERT_TRUE(trained->Step(t).ok());
+  const std::string dir = FolderOfProcess() / "init";
+  std::filesystem::create_directories(dir);
+  ASSERT_TRUE(formats::WriteLocalDump(dir + "/model.safetensors", trained->manifest(), View(*trained)).ok());
+  core::RunConfig config = TinyRun();
+  config.llama.init_from = dir;
+  const auto started = Make(config, data);
+  for (size_t i = 0; i < trained->manifest().size(); ++i) {
+    EXPECT_TRUE(std::ranges::equal(View(*trained)[i], View(*started)[i])) << i;
+  }
+}
+
+TEST(LlamaTrainer, WithoutTheFolderToStartFromItHasNoInitialValuesAndSaysSo) {
+  const std::string data = WriteTemporary("text", SmallText(20'000));
+  core::RunConfig config = TinyRun();
+  EXPECT_TRUE(Make(config, data)->initial_values().ok());
+  config.llama.init_from = FolderOfProcess() / "no_such_folder";
+  const auto trainer = Make(config, data);
+  EXPECT_THAT(std::string(trainer->initial_values().message()),
+              testing::AllOf(testing::HasSubstr("model.init_from: expected model.safetensors"),
+                             testing::HasSubstr("/no_such_folder"), testing::HasSubstr("start a site that has")));
+  std::filesystem::create_directories(config.llama.init_from);
+  std::ofstream(config.llama.init_from + "/model.safetensors") << "damaged";
+  EXPECT_FALSE(MakeTrainer(config, "eu", {.data_path = data}).ok());  // a folder that is there must be sound
+}
+
+TEST(LlamaTrainer, NoDataIsAnErrorThatSaysWhatIsMissing) {
+  const auto trainer = MakeTrainer(TinyRun(), "eu", {});
+  EXPECT_EQ(trainer.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(trainer.status().message()), testing::HasSubstr("--data=PATH"));
+}
+
+}  // namespace
+}  // namespace causeway::worker

@@ -1,0 +1,201 @@
+#include "worker/parallel/pipeline_executor.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "absl/strings/numbers.h"
+#include "core/check.h"
+#include "core/model_manifest.h"
+#include "plan/pipeline_generators.h"
+#include "plan/pipeline_time.h"
+#include "tests/worker/model/test_values.h"
+#include "tests/worker/parallel/random_schedule.h"
+#include "tests/worker/ranks/fake_nccl_ranks.h"
+#include "tests/worker/ranks/gloo_ranks.h"
+#include "worker/parallel/llama_stages.h"
+#include "worker/parallel/pipeline_place.h"
+
+namespace causeway::worker {
+namespace {
+
+constexpr Collectives::Timeout kTimeout = std::chrono::seconds(60);
+constexpr int64_t kSequence = 4;
+
+core::LlamaConfig ConfigOf(int layers) {
+  core::LlamaConfig config = TinyRun().llama;
+  config.num_hidden_layers = layers;
+  return config;
+}
+
+Batch BatchOf(const core::LlamaConfig& config, int micro_batches) {
+  Batch batch;
+  for (int64_t i = 0; i < micro_batches * kSequence; ++i) {
+    batch.tokens.push_back(static_cast<int32_t>((7 * i + 3) % config.vocab_size));
+    batch.targets.push_back(static_cast<int32_t>((5 * i + 1) % config.vocab_size));
+  }
+  return batch;
+}
+
+// Where an operation may take longer than it did before, so that every order of events is met.
+class Delayed final : public StageRunner {
+ public:
+  Delayed(StageRunner& runner, uint64_t seed) : runner_(runner), seed_(seed) {}
+
+  void Forward(const plan::Operation& operation, std::span<const float> input, std::span<float> output) override {
+    Delay();
+    runner_.Forward(operation, input, output);
+  }
+  void Backward(const plan::Operation& operation, std::span<const float> doutput, std::span<float> dinput) override {
+    Delay();
+    runner_.Backward(operation, doutput, dinput);
+  }
+  void BackwardInput(const plan::Operation& operation, std::span<const float> doutput,
+                     std::span<float> dinput) override {
+    Delay();
+    runner_.BackwardInput(operation, doutput, dinput);
+  }
+  void BackwardWeight(const plan::Operation& operation) override {
+    Delay();
+    runner_.BackwardWeight(operation);
+  }
+  absl::Status Synchronize(const plan::Operation& operation) override { return runner_.Synchronize(operation); }
+
+ private:
+  void Delay() {
+    const uint64_t draw = core::HashCombine(seed_, operations_++);
+    if (draw % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(draw / 4 % 300));
+  }
+
+  StageRunner& runner_;
+  const uint64_t seed_;
+  uint64_t operations_ = 0;
+};
+
+struct Ran {
+  std::vector<std::vector<std::vector<float>>> gradients;  // of each device, as LlamaStage indexes them
+  std::vector<int64_t> activations;                        // layers' buffers of each device
+  int64_t messages = 0, bytes = 0;
+};
+
+// One step of the schedule over these ranks, each stage of which has as many layers as the others.
+Ran RunOn(std::vector<RankUnderTest> ranks, const plan::PipelineSchedule& schedule, const core::LlamaConfig& config,
+          const Tensors& weights, uint64_t seed) {
+  plan::PipelineFile file{.schedule = schedule,
+                          .split = EvenSplit(static_cast<int>(config.num_hidden_layers), schedule.stages)};
+  const PipelinePrograms programs = *CompilePipeline(schedule);
+  const auto devices = static_cast<size_t>(schedule.devices);
+  Ran ran{.gradients = std::vector<std::vector<std::vector<float>>>(devices),
+          .activations = std::vector<int64_t>(devices)};
+  std::vector<int64_t> messages(devices), bytes(devices);
+  const std::vector<absl::Status> statuses = OnRanks(schedule.devices, [&](int rank) -> absl::Status {
+    const auto at = static_cast<size_t>(rank);
+    for (const std::span<const float> tensor : weights) ran.gradients[at].emplace_back(tensor.size());
+    ran.gradients[at].emplace_back(weights[0].size());
+    const MutableTensors sums(ran.gradients[at].begin(), ran.gradients[at].end());
+    LlamaStages stages({.config = config,
+                        .file = file,
+                        .device = rank,
+                        .batch_rows = 1,
+                        .sequence = kSequence,
+                        .weights = weights,
+                        .gradients = sums,
+                        .synchronize = [](const plan::Operation&) { return absl::OkStatus(); }});
+    ASSIGN_OR_RETURN(const auto links,
+                     PipelineLinks::Open(*ranks[at].collectives, programs, 1, stages.message_values(), kTimeout));
+    Delayed delayed(stages, core::HashCombine(seed, at));
+    RETURN_IF_ERROR(stages.BeginStep(BatchOf(config, schedule.micro_batches), 1));
+    std::vector<PipelineSpan> spans;
+    RETURN_IF_ERROR(RunPipelineStep(programs.devices[at], *links, delayed, spans));
+    ran.activations[at] = stages.activations().size();
+    messages[at] = links->sent_messages();
+    bytes[at] = links->sent_bytes();
+    return absl::OkStatus();
+  });
+  for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+  for (size_t d = 0; d < devices; ++d) {
+    ran.messages += messages[d];
+    ran.bytes += bytes[d];
+  }
+  return ran;
+}
+
+TensorValues WeightsOf(const core::LlamaConfig& config) {
+  const core::Manifest manifest = core::LlamaManifest(config);
+  TensorValues weights(manifest);
+  for (int i = 0; i < weights.size(); ++i) {
+    std::ranges::copy(RandomValues(core::HashCombine(1, static_cast<uint64_t>(i)), weights[i].size(), 0.2),
+                      weights[i].begin());
+  }
+  return weights;
+}
+
+// Every tensor's gradient, as one device that holds all sums it.
+std::vector<std::vector<float>> SerialGradients(const core::LlamaConfig& config, int micro_batches,
+                                                const Tensors& weights) {
+  plan::PipelineSchedule alone = *plan::Generate("gpipe", {.devices = 1, .micro_batches = micro_batches});
+  return RunOn(OverThreads(1), alone, config, weights, 1).gradients[0];
+}
+
+void ExpectSerialBits(const plan::PipelineSchedule& schedule, const core::LlamaConfig& config, const Ran& ran,
+                      const std::vector<std::vector<float>>& serial, uint64_t seed) {
+  const PipelinePlaces places = PlacesOf(
+      {.schedule = schedule, .split = EvenSplit(static_cast<int>(config.num_hidden_layers), schedule.stages)}, config);
+  for (size_t s = 0; s < places.stages.size(); ++s) {
+    for (const int gradient : places.stages[s]) {
+      const auto device = static_cast<size_t>(schedule.place[0][s]);
+      ASSERT_EQ(ran.gradients[device][static_cast<size_t>(gradient)], serial[static_cast<size_t>(gradient)])
+          << "seed " << seed << ", gradient " << gradient;
+    }
+  }
+}
+
+// CAUSEWAY_SCHEDULES: how many.
+TEST(PipelineExecutor, RunsRandomSchedulesWithRandomDelaysToTheSerialBits) {
+  int schedules = 200;
+  const char* const given = std::getenv("CAUSEWAY_SCHEDULES");
+  ASSERT_TRUE(given == nullptr || absl::SimpleAtoi(given, &schedules));
+  std::map<std::pair<int, int>, std::vector<std::vector<float>>> serial;  // by layers and micro-batches
+  for (int seed = 1; seed <= schedules; ++seed) {
+    const plan::PipelineSchedule schedule = RandomSchedule(static_cast<uint64_t>(seed));
+    core::LlamaConfig config = ConfigOf(schedule.stages);
+    const TensorValues weights = WeightsOf(config);
+    auto& expected = serial[{schedule.stages, schedule.micro_batches}];
+    if (expected.empty()) expected = SerialGradients(config, schedule.micro_batches, weights.View());
+    const Ran ran = RunOn(OverThreads(schedule.devices), schedule, config, weights.View(), static_cast<uint64_t>(seed));
+    ExpectSerialBits(schedule, config, ran, expected, static_cast<uint64_t>(seed));
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST(PipelineExecutor, OverGlooAndNcclRunsRandomSchedulesToTheSerialBits) {
+  for (const MakeRanks& ranks_of : {MakeRanks(OverGloo), MakeRanks(OverNccl)}) {
+    for (const uint64_t seed : {1, 2, 3}) {
+      const plan::PipelineSchedule schedule = RandomSchedule(seed);
+      const core::LlamaConfig config = ConfigOf(schedule.stages);
+      const TensorValues weights = WeightsOf(config);
+      const Ran ran = RunOn(ranks_of(schedule.devices), schedule, config, weights.View(), seed);
+      ExpectSerialBits(schedule, config, ran, SerialGradients(config, schedule.micro_batches, weights.View()), seed);
+    }
+  }
+}
+
+TEST(PipelineExecutor, HoldsAsManyActivationsAndSendsAsManyBytesAsAreSimulated) {
+  for (const std::string& name : plan::GeneratorNames()) {
+    const auto schedule = plan::Generate(name, {.devices = 4, .micro_batches = 8});
+    ASSERT_TRUE(schedule.ok());
+    const core::LlamaConfig config = ConfigOf(schedule->stages);
+    const TensorValues weights = WeightsOf(config);
+    const Ran ran = RunOn(OverThreads(4), *schedule, config, weights.View(), 1);
+    const auto played = plan::Play(*schedule, plan::UnitTimes(*schedule, 1'000'000));
+    ASSERT_TRUE(played.ok());
+    for (size_t d = 0; d < 4; ++d) EXPECT_EQ(ran.activations[d], played->peak_chunks[d]) << name << ", device " << d;
+    EXPECT_EQ(ran.messages, played->messages) << name;
+    EXPECT_EQ(ran.bytes, ran.messages * kSequence * config.hidden_size * 4) << name;
+  }
+}
+
+}  // namespace
+}  // namespace causeway::worker

@@ -1,0 +1,44 @@
+// The micro-batches of the next step, made by another thread during this one: drawn from the text, cut, and their rows
+// sorted by token.
+//
+//   step t    Take(t) ─► computes                      Take(t + 1) ─► …
+//   beside it             makes t + 1
+//
+// The batches are those that Take would have made then: Forget is called before the text's rows go to other sites. One
+// owner thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/ids.h"
+#include "core/thread.h"
+#include "worker/model/gpu_batch.h"
+
+namespace causeway::worker {
+
+class BatchesAhead {
+ public:
+  using Make = std::function<absl::StatusOr<Batch>(core::Step t)>;  // on any thread, one at a time
+
+  BatchesAhead(Make make, int64_t micro_batches) : make_(std::move(make)), micro_batches_(micro_batches) {}
+  ~BatchesAhead() { Forget(); }
+
+  absl::StatusOr<std::vector<PreparedBatch>> Take(core::Step t);
+  void Forget();  // nothing is made from here until the next Take
+
+ private:
+  absl::StatusOr<std::vector<PreparedBatch>> Prepare(core::Step t) const;
+  void Await();
+
+  const Make make_;
+  const int64_t micro_batches_;
+  core::Thread thread_;
+  core::Step ahead_ = 0;                                            // the step that was or is being made; 0: none
+  std::optional<absl::StatusOr<std::vector<PreparedBatch>>> made_;  // the thread's, until it is joined
+};
+
+}  // namespace causeway::worker

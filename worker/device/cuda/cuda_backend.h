@@ -1,0 +1,27 @@
+// A GPU as a ComputeBackend: kernels from their shared source text (worker/device/kernels), matrix products by
+// cuBLASLt, of float32 or of bfloat16 with float32 sums.
+//
+// Attention is cuDNN's where possible (cudnn_attention.h), else by matrix products. Their algorithms are measured and
+// kept (matrix_products.h). Errors are the device's (offload/cuda/cuda_device.h). One owner thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/device/compute_backend.h"
+
+namespace causeway::worker {
+
+struct CudaLibraries {
+  std::string directory;  // where they are looked for first; empty: where the system looks
+  AttentionKind attention = AttentionKind::kAuto;
+  bool times_products = true;  // else cuBLASLt's first algorithm of each
+};
+
+int VisibleGpus();  // as the driver shows them to this process; 0 where there is no driver
+
+// UNAVAILABLE, NOT_FOUND: there is no such device, or no cuBLASLt.
+absl::StatusOr<std::unique_ptr<ComputeBackend>> MakeCudaBackend(int index, const CudaLibraries& libraries);
+
+}  // namespace causeway::worker

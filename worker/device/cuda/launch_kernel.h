@@ -1,0 +1,16 @@
+// Queues a kernel on a stream. nvcc contracts products and sums of a whole file or of none, so that there are two:
+//
+//   value_kernels.cu: those whose bits are the host's, without contraction     model_kernels.cu: all others
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "worker/device/compute_backend.h"
+
+namespace causeway::worker {
+
+// False if the kernel is the other file's. Errors are cudaGetLastError's.
+bool LaunchValueKernel(const Kernel& kernel, cudaStream_t stream);
+bool LaunchModelKernel(const Kernel& kernel, cudaStream_t stream);
+
+}  // namespace causeway::worker

@@ -1,0 +1,54 @@
+// Copies between ordinary memory and a device through a ring of pinned pieces: a copy of ordinary memory would wait for
+// everything on its queue, and go through the driver's own pieces, on one thread.
+//
+//   ToDevice   memory ─► piece 0, all threads ─► device     ToHost   device ─► piece 0 ─► memory
+//                        piece 1 ─► …            meanwhile           … ─► piece 1         meanwhile
+//
+// All on one queue. One owner thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "core/thread_team.h"
+#include "offload/pinned_pool.h"
+#include "worker/device/compute_backend.h"
+
+namespace causeway::worker {
+
+class StagedCopies {
+ public:
+  static constexpr int64_t kPieceValues = int64_t{1} << 20;  // 4 MiB
+
+  // Takes pieces when it is first used, for `most_values` at once or fewer. Pool and device outlive it; without a pool
+  // it has its own.
+  StagedCopies(offload::Device* device, offload::PinnedPool* pool, int64_t most_values,
+               offload::Queue queue = offload::Queue::kCompute);
+
+  // Values become those of the type on the way. Returns when `from` may change.
+  absl::Status ToDevice(std::span<const float> from, void* to, ValueType type);
+  // Waits for what is queued, and until all have arrived.
+  absl::Status ToHost(const float* from, std::span<float> to);
+
+ private:
+  static constexpr int kPieces = 3;
+  struct Piece {
+    offload::PinnedPool::Array memory;
+    offload::Device::Event free = 0;
+  };
+
+  absl::Status Prepare();
+  void Collect(const Piece& piece, std::span<float> to);
+
+  offload::Device* const device_;
+  offload::PinnedPool own_;
+  offload::PinnedPool* const pool_;
+  const offload::Queue queue_;
+  const int64_t piece_values_;
+  core::ThreadTeam team_;
+  std::array<Piece, kPieces> pieces_;
+};
+
+}  // namespace causeway::worker

@@ -1,0 +1,39 @@
+// The beginning of every function of causeway.h: a body whose broken invariants end in a status, and checks of
+// pointers.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "worker/library/last_error.h"
+
+namespace causeway::worker {
+
+// Counts a broken invariant, and logs it. Any thread.
+void OnBroken(const std::string& what);
+int64_t BrokenInvariants();
+
+// Runs the `body` of an entry point; an exception in it becomes a status.
+template <typename Body>
+int Enter(Body body) {
+  try {
+    return Answer(body());
+  } catch (const std::exception& error) {
+    OnBroken(error.what());
+    return Answer(absl::InternalError(absl::StrCat("internal error: ", error.what())));
+  }
+}
+
+absl::Status Missing(const char* what);
+
+template <typename Struct>
+absl::Status CheckSize(const Struct* given, const char* what) {
+  if (given == nullptr) return Missing(what);
+  if (given->struct_size == sizeof(Struct)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, ".struct_size: expected ", sizeof(Struct), ", got ", given->struct_size));
+}
+
+}  // namespace causeway::worker

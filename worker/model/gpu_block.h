@@ -1,0 +1,92 @@
+// One block of a Llama on a device: forward, and backward in two parts, queued on kCompute.
+//
+//   Forward(output) ─► BackwardInput: the gradient of the output becomes the one of the input ─► BackwardWeight
+//                                        └── Between, of a pipeline's stage: W may come later ──────────┘
+//
+// The values that a pass keeps are in the model's arena. Gradients of weights are added to. Reference:
+// worker/model/llama_block.h. One owner thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "worker/device/arena.h"
+#include "worker/device/compute_backend.h"
+#include "worker/model/gpu_layers.h"
+#include "worker/model/gpu_rope.h"
+#include "worker/model/gpu_shape.h"
+#include "worker/model/llama_block.h"
+
+namespace causeway::worker {
+
+// The blocks of a model share:
+template <typename T>
+struct GpuBlocks {
+  LlamaShape shape;
+  Recompute recompute = Recompute::kNone;
+  bool apart = false;  // W later than I
+  GpuLayers<T>* layers = nullptr;
+  GpuRope<T>* rope = nullptr;
+  DeviceAttention* attention = nullptr;
+  Arena* arena = nullptr;
+  ComputeBackend* backend = nullptr;
+  // Scratch.
+  Arena::Place dnormed = 0, dqkv = 0, dattended = 0, dgate_up = 0, dactivated = 0, remade = 0;
+
+  int64_t qkv_size() const { return shape.hidden + 2 * shape.kv_hidden; }
+};
+
+template <typename T>
+class GpuBlock {
+ public:
+  using Firsts = std::array<int64_t, kBlockTensors>;  // of its tensors in the flat arrays
+
+  // Asks the arena for memory, which it shares with `first`, the model's first block, where values are made again.
+  GpuBlock(const GpuBlocks<T>* blocks, const Firsts& firsts, const GpuBlock* first);
+
+  Arena::Place input() const { return kept_.input; }
+
+  void Forward(const T* parameters, T* output);
+  // `dstream` holds the gradient of the block's output, and then of its input. Also does W if `gradients` is not null.
+  void BackwardInput(const T* parameters, float* gradients, T* dstream);
+  void BackwardWeight(float* gradients);
+
+ private:
+  struct Kept {
+    Arena::Place input = 0, normed_input = 0, input_scale = 0, qkv = 0, attended = 0, statistics = 0, middle = 0,
+                 normed_middle = 0, middle_scale = 0, gate_up = 0, activated = 0;
+  };
+  struct Between {
+    Arena::Place doutput = 0, dgate_up = 0, dnormed_middle = 0, dmiddle = 0, dqkv = 0, dnormed_input = 0;
+  };
+
+  T* At(Arena::Place place) const { return blocks_->arena->template At<T>(place); }
+  float* Floats(Arena::Place place) const { return blocks_->arena->template At<float>(place); }
+  void Launch(const Kernel& kernel) { blocks_->backend->Launch(offload::Queue::kCompute, kernel); }
+  void Copy(const T* from, T* to) { Launch(CopyKernel<T, T>{from, to, blocks_->shape.rows() * blocks_->shape.hidden}); }
+  void SwiGlu();
+  void Remake(const T* parameters);  // recomputes the values that the forward pass did not keep
+  using PassedNorm = typename GpuLayers<T>::PassedNorm;
+  PassedNorm MiddleNorm(const T* parameters) const {
+    return {.dy = At(between_.dnormed_middle),
+            .x = At(kept_.middle),
+            .w = parameters == nullptr ? nullptr : parameters + firsts_[kMiddleNorm],
+            .scale = Floats(kept_.middle_scale)};
+  }
+  PassedNorm InputNorm(const T* parameters) const {
+    return {.dy = At(between_.dnormed_input),
+            .x = At(kept_.input),
+            .w = parameters == nullptr ? nullptr : parameters + firsts_[kInputNorm],
+            .scale = Floats(kept_.input_scale)};
+  }
+  // Without the norms' weights.
+  void FeedForwardWeight(float* gradients, const T* doutput);
+  void AttentionWeight(float* gradients, const T* dmiddle);
+
+  const GpuBlocks<T>* const blocks_;
+  const Firsts firsts_;
+  Kept kept_;
+  Between between_;
+};
+
+}  // namespace causeway::worker

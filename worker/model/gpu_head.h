@@ -1,0 +1,75 @@
+// The end of a Llama on a device: the last norm, the head and the classifier, queued on kCompute.
+//
+//   Forward: x ─► norm
+//   BackwardInput, by chunks of rows: ─► head ─► logits ─► classifier: losses, and the logits become their gradients ─►
+//                                     gradients of the norm's output and of the head's weight; then of x and the norm
+//   BackwardWeight: of a pipeline's stage, whose W comes later
+//
+// Logits are the largest array of many models, and so only a chunk of them is in memory, except where W comes later and
+// needs the gradients of all. A weight's gradient adds up over chunks in their order.
+//
+// Reference: worker/model/llama_stage.h. One owner thread.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "worker/device/arena.h"
+#include "worker/device/compute_backend.h"
+#include "worker/model/gpu_layers.h"
+#include "worker/model/loss_rows.h"
+
+namespace causeway::worker {
+
+template <typename T>
+class GpuHead {
+ public:
+  struct Settings {
+    int64_t rows = 0, hidden = 0, vocab = 0;
+    int64_t norm = 0, weight = 0;  // in the flat arrays
+    bool apart = false;            // W later than I
+    int64_t logits_bytes = 0;      // in memory at most, but for one row, unless apart
+  };
+  // Which are added to.
+  struct Gradients {
+    float *norm = nullptr, *weight = nullptr;
+  };
+
+  // `dnormed`: scratch of [rows, hidden], kept until BackwardWeight. The other memory is the arena's, too, from here
+  // on.
+  GpuHead(const Settings& settings, Arena::Place dnormed, const GpuLayers<T>* layers, Arena* arena,
+          ComputeBackend* backend);
+
+  void Forward(const T* parameters, const T* x);
+  // After Forward: the losses alone.
+  void Evaluate(const T* parameters, const int32_t* targets);
+  // dx becomes the gradient of `scale` times the mean loss. Also does W if there are gradients.
+  void BackwardInput(const T* parameters, const T* x, const int32_t* targets, float scale, const Gradients& gradients,
+                     T* dx);
+  void BackwardWeight(const T* x, const Gradients& gradients);
+
+  // The mean of all rows since the last call, in nats, without the last `skipped`.
+  absl::StatusOr<double> Loss(int64_t skipped) { return loss_rows_.Mean(skipped); }
+
+ private:
+  // Rows of logits that begin on whole lines, for any vocabulary.
+  int64_t stride() const;
+  T* At(Arena::Place place) const { return arena_->At<T>(place); }
+  float* Floats(Arena::Place place) const { return arena_->At<float>(place); }
+  int64_t ChunkRows() const;
+  typename GpuLayers<T>::Map HeadOf(int64_t rows) const { return {settings_.hidden, settings_.vocab, stride(), rows}; }
+  typename GpuLayers<T>::PassedNorm Norm(const T* parameters, const T* x) const;
+  // Head and classifier of rows from `first` on: their losses, and in the logits' place their gradients.
+  void Classify(const T* parameters, const int32_t* targets, int64_t first, int64_t rows, float factor);
+
+  const Settings settings_;
+  const GpuLayers<T>* const layers_;
+  Arena* const arena_;
+  ComputeBackend* const backend_;
+  const Arena::Place dnormed_;
+  const int64_t chunk_rows_;
+  Arena::Place normed_ = 0, scale_ = 0, logits_ = 0, losses_ = 0;
+  LossRows loss_rows_;
+};
+
+}  // namespace causeway::worker

@@ -1,0 +1,70 @@
+// The layers of a Llama that have weights, queued on kCompute: linear maps and RMSNorm, forward and backward.
+//
+// Values have the type T, gradients of weights are float32 and are added to. x is [rows, in], w [out, in]. Their
+// reference is worker/model/llama_layers.h. One owner thread.
+#pragma once
+
+#include <cstdint>
+
+#include "worker/device/compute_backend.h"
+
+namespace causeway::worker {
+
+template <typename T>
+class GpuLayers {
+ public:
+  // The rows of a norm's weight gradient are summed in at most 1,024 shares of at least 8 rows: as many blocks as a
+  // large GPU runs at once.
+  static constexpr int64_t kNormShares = 1024, kRowsPerShare = 8;
+
+  struct Shape {
+    int64_t rows = 0, hidden = 0;  // a norm is over hidden values
+    double norm_epsilon = 0;
+  };
+
+  GpuLayers(const Shape& shape, ComputeBackend* backend) : shape_(shape), backend_(backend) {}
+
+  // kNormShares · hidden floats on the device.
+  void SetBuffer(float* partials) { partials_ = partials; }
+
+  // A map of rows of `in` values to `out`; its output rows are `stride` values apart, which may be more than `out`.
+  // `rows`: 0: all of them.
+  struct Map {
+    Map(int64_t in_size, int64_t out_size) : Map(in_size, out_size, out_size) {}
+    Map(int64_t in_size, int64_t out_size, int64_t out_stride, int64_t of_rows = 0)
+        : in(in_size), out(out_size), stride(out_stride), rows(of_rows) {}
+    int64_t in, out, stride, rows = 0;
+  };
+
+  // y = x · wᵀ + addend, where there is one; dx = dy · w; dw += dyᵀ · x.
+  void Linear(const Map& map, const T* x, const T* w, T* y, const T* addend = nullptr) const;
+  void LinearBackwardInput(const Map& map, const T* dy, const T* w, T* dx) const;
+  void LinearBackwardWeight(const Map& map, const T* dy, const T* x, float* dw) const;
+
+  // Keeps 1/√(mean(x²) + ε) of each row in `scale`.
+  void Norm(const T* x, const T* w, T* y, float* scale) const;
+
+  // A norm's backward pass reads these.
+  struct PassedNorm {
+    const T *dy = nullptr, *x = nullptr, *w = nullptr;
+    const float* scale = nullptr;
+  };
+  // dx = addend, or none if null, + the gradient of x; dw, if not null, is added to. dx may be the addend.
+  void NormBackward(const PassedNorm& norm, const T* addend, T* dx, float* dw) const;
+  // The second half alone, with the same bits; needs no w.
+  void NormBackwardWeight(const PassedNorm& norm, float* dw) const;
+
+ private:
+  int64_t RowsOf(const Map& map) const { return map.rows == 0 ? shape_.rows : map.rows; }
+  int64_t NormShares() const;
+  // Both halves in one kernel; false if rows are no packs of 16 bytes or too long for it.
+  template <int kPacks>
+  bool NormBackwardIn(const PassedNorm& norm, const T* addend, T* dx) const;
+  void AddNormPartials(float* dw) const;
+
+  const Shape shape_;
+  ComputeBackend* const backend_;
+  float* partials_ = nullptr;
+};
+
+}  // namespace causeway::worker

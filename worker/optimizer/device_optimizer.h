@@ -1,0 +1,71 @@
+// AdamW or SGD of a model on a device, wherever its state lies (worker/optimizer/device_state.h).
+//
+//   gradients ─► Σ g² by a kernel ─► the norm on the host ─► clip: a factor ─► AdamW at lr(t) ─► θ
+//                                         and its bfloat16 copy on the device, where the model computes with that ◄─┘
+//
+// The arithmetic of a value is offload/adamw_value.h, as on the CPU: the same gradients give the same bits. Its
+// checkpoint is that of worker/optimizer/inner_optimizer.h: a site may continue on the other. One owner thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/manifest.h"
+#include "core/run_config.h"
+#include "formats/safetensors.h"
+#include "worker/device/arena.h"
+#include "worker/device/compute_backend.h"
+#include "worker/model/tensor_values.h"
+#include "worker/optimizer/device_state.h"
+#include "worker/optimizer/trainer_file.h"
+
+namespace causeway::worker {
+
+class DeviceOptimizer final : public OptimizerState {
+ public:
+  // INVALID_ARGUMENT: an inner optimizer that devices do not support yet. RESOURCE_EXHAUSTED: memory.
+  // The setting's moments follow from the optimizer.
+  static absl::StatusOr<std::unique_ptr<DeviceOptimizer>> Make(const core::RunConfig& config,
+                                                               const DeviceState::Setting& setting,
+                                                               ComputeBackend* backend);
+
+  DeviceState& state() const { return *state_; }
+
+  // ‖g‖² of all gradients; waits for them. DATA_LOSS names the first that is not finite.
+  absl::StatusOr<double> SumOfSquares(core::Step t);
+  // Step t, with gradients of that ‖g‖²: queued on the device, done on the host.
+  absl::Status Step(core::Step t, double sum_of_squares);
+
+  core::OffloadProgress progress() const;
+
+  absl::Status AppendState(std::vector<formats::TensorData>& tensors,
+                           std::map<std::string, std::string>& metadata) override;
+  void Saved() override { host_moments_.clear(); }
+  absl::Status LoadState(const formats::SafetensorsFile& file) override;
+
+ private:
+  DeviceOptimizer(const core::RunConfig& config, const core::Manifest& manifest, const std::string& reason,
+                  std::unique_ptr<DeviceState> state, ComputeBackend* backend);
+
+  bool has_moments() const { return config_.optimizer != core::InnerOptimizerKind::kSgd; }
+  // A step of resident parameters that take one rule.
+  void StepPart(const offload::AdamWParameters& adamw, int64_t first, int64_t count);
+
+  const core::InnerConfig config_;
+  const core::Step total_steps_;
+  const core::Manifest manifest_;
+  const std::string reason_;  // for the place of the state
+  ComputeBackend* const backend_;
+  const std::unique_ptr<DeviceState> state_;
+  Arena sums_;
+  std::vector<double> host_sums_;
+  int64_t steps_taken_ = 0;
+  std::vector<TensorValues> host_moments_;  // while they are saved
+};
+
+}  // namespace causeway::worker

@@ -1,0 +1,45 @@
+// Evaluates any values of a model on the device that trains it, between two steps: the trainer's model computes with
+// them instead of its own.
+//
+//   W on the host ─► the type that the model computes with, in device memory of its own ─► forward, losses ─► the host
+//
+// One owner thread: the trainer's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "worker/data/evaluation.h"
+#include "worker/device/arena.h"
+#include "worker/model/gpu_llama.h"
+#include "worker/optimizer/device_state.h"
+
+namespace causeway::worker {
+
+class DeviceEvaluator final : public Evaluator {
+ public:
+  // All outlive it. `batch_rows`: of the model.
+  DeviceEvaluator(HeldOut held_out, int64_t batch_rows, ValueType type, DeviceState* state, GpuLlama* llama,
+                  ComputeBackend* backend);
+
+  // Device memory: taken by the first Loss, and counted by the residency before.
+  static int64_t Bytes(int64_t parameters, ValueType type) { return parameters * BytesOf(type); }
+
+  bool between_steps() const override { return true; }
+  absl::StatusOr<double> Loss(const Tensors& weights) override;
+
+ private:
+  const HeldOut held_out_;
+  const int64_t batch_rows_;
+  const ValueType type_;
+  DeviceState* const state_;
+  GpuLlama* const llama_;
+  offload::Device* const device_;
+  Arena arena_;
+  Arena::Place weights_ = 0;
+  bool allocated_ = false;
+};
+
+}  // namespace causeway::worker

@@ -1,0 +1,32 @@
+// Gathers a trainer's state at rank 0, to write a checkpoint from, where its ranks hold pieces of tensors.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/manifest.h"
+#include "worker/model/tensor_values.h"
+#include "worker/optimizer/trainer_file.h"
+#include "worker/ranks/data_parallel.h"
+
+namespace causeway::worker {
+
+// Values from `first` on of a tensor of the whole manifest, held by a rank as a tensor of its own.
+struct StatePiece {
+  int tensor = 0;
+  int64_t first = 0, count = 0;
+  bool sends = false;  // true for the first rank that has it
+};
+
+// A rank's, one for each tensor that it holds, in its order. The same on all ranks.
+using StatePieces = std::function<std::vector<StatePiece>(int rank)>;
+
+// θ and the optimizer's tensors of each piece go from the rank that sends it to rank 0, which returns them whole, in
+// the order of `whole`; other ranks return none. Every rank calls it, with what it holds. INTERNAL: a rank has failed.
+absl::StatusOr<std::vector<GatheredTensor>> GatherTensors(const TrainerRanks& ranks, const core::Manifest& whole,
+                                                          const core::Manifest& held, const TensorValues& parameters,
+                                                          OptimizerState& optimizer, const StatePieces& pieces_of);
+
+}  // namespace causeway::worker

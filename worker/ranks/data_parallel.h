@@ -1,0 +1,98 @@
+// Data parallel training: each rank of a site takes its share of a step's batch, and all take the same update.
+//
+//   backward ─► tensors from the last to the first are final ─► buckets of 25 MB ─► all-reduce, during backward
+//                                                                                        │
+//   Share(loss, …) ─► facts of all ranks                Finish ◄─────────────────────────┘ gradients are the sums
+//
+// Gradients lie in one array in manifest order, and backward reaches their ends first (the head or the norm; the
+// embedding, tied or not, comes last), so that a bucket is a range of that array and is reduced in place. Each rank's
+// gradient counts 1/R, which scale() returns for its computation. With one rank all of this is a no-op. One owner
+// thread. Source: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training" (arXiv
+// 2006.15704), section 3.2.3.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/membership.h"
+#include "worker/ranks/collectives.h"
+
+namespace causeway::worker {
+
+// The ranks of a trainer's site. Null `values`: it trains alone.
+struct TrainerRanks {
+  Collectives* values = nullptr;         // on the host; outlives the trainer
+  Collectives* device_values = nullptr;  // the same ranks, for gradients in device memory; null: they are on the host
+  int64_t hosts = 1;                     // on which they run
+  double timeout_s = 600;                // for a silent rank
+  std::function<bool()> stop_requested = {};  // on this rank
+  int devices = 1;                            // of a pipeline: each has world ÷ devices ranks, with rows of their own
+
+  Collectives* gradients() const { return device_values == nullptr ? values : device_values; }
+  int rank() const { return values == nullptr ? 0 : values->rank(); }
+  int world() const { return values == nullptr ? 1 : values->world(); }
+  // The number of ranks that share the rows of a batch, and this rank's number among them.
+  int data_world() const { return world() / devices; }
+  int data_rank() const { return rank() % data_world(); }
+};
+
+// Turns a rank's failure, which ends the site, into INTERNAL: its own code would mean something else to the step loop.
+absl::Status RankFailure(const absl::Status& status);
+
+// One rank's part of a step, as sent to the others.
+struct RankStep {
+  double loss = 0;              // mean over its rows
+  double sum_of_squares = 0;    // of the site's gradient, as its processor sums it
+  double compute_s = 0;         // without waiting for the others
+  int64_t tokens = 0;           // trained on in it
+  bool stop_requested = false;  // of it
+};
+
+// Sums of squares may differ between the ranks' processors; the sum of rank 0 counts for all, so that all clip equally.
+inline double SharedSquares(const std::vector<RankStep>& steps) { return steps[0].sum_of_squares; }
+
+class DataParallel {
+ public:
+  static constexpr int64_t kBucketBytes = int64_t{25} << 20;
+
+  DataParallel(TrainerRanks ranks, int64_t bucket_bytes = kBucketBytes)
+      : ranks_(std::move(ranks)), bucket_values_(bucket_bytes / static_cast<int64_t>(sizeof(float))) {}
+
+  const TrainerRanks& ranks() const { return ranks_; }
+  int rank() const { return ranks_.rank(); }
+  int world() const { return ranks_.world(); }
+  float scale() const { return 1.0f / static_cast<float>(world()); }
+
+  // A step's gradients, none of which is final yet. They stay until Finish.
+  void Begin(std::span<float> gradients);
+  // The values from `first` on are final: reduces the full buckets.
+  void FinalFrom(int64_t first);
+  // All are final: returns when they are the sums over the ranks. INTERNAL names the rank that has failed, and how.
+  absl::Status Finish();
+
+  // Every rank's step, in their order. After Finish.
+  absl::StatusOr<std::vector<RankStep>> Share(RankStep mine);
+
+  // The ranks as the site reports them, as of the last Share.
+  const core::RankProgress& progress() const { return progress_; }
+  bool stop_requested() const { return stop_requested_; }  // of any of them
+
+ private:
+  void Note(const std::vector<RankStep>& steps);
+
+  const TrainerRanks ranks_;
+  const int64_t bucket_values_;
+  std::span<float> gradients_;
+  int64_t reduced_from_ = 0;  // the values from here on have been handed over
+  Collectives::Ticket last_ = 0;
+  int64_t sent_bytes_ = 0;           // until the last Share
+  std::vector<double> late_step_s_;  // for each rank, the mean of recent ones
+  core::RankProgress progress_;
+  bool stop_requested_ = false;
+};
+
+}  // namespace causeway::worker
