@@ -53,7 +53,7 @@ class CLibraryTest(EndToEndTest):
     def test_nothing_but_the_functions_of_the_header_is_exported(self):
         names = {line.split()[-1] for line in self.command("nm", "-D", "--defined-only",
                                                            BIN_DIR / "libcauseway.so").splitlines()}
-        header = (ROOT / "worker" / "site" / "causeway.h").read_text()
+        header = (ROOT / "worker" / "library" / "causeway.h").read_text()
         self.assertGreater(len(names), 20)
         for name in names:
             self.assertRegex(name, r"^causeway_")
