@@ -9,5 +9,6 @@ PLANTS = {
     "site_that_lied_is_believed_again": [
         ("server/rebuild/rebuild_rules.cc", "  distrusted_.insert(site);\n", "")],
     "fragment_of_a_site_that_left_is_taken_for_whole": [
-        ("server/rebuild/rebuild.cc", "return one.second.from == site && !one.second.whole;", "return false;")],
+        ("server/rebuild/rebuild.cc", "return one.second.from == site && !one.second.whole;",
+         "return one.second.from == site && one.second.from != site;")],
 }
