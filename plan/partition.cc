@@ -88,7 +88,8 @@ absl::StatusOr<PartitionPlan> PlanPartition(const PartitionInput& input, const P
     Add(levels, bytes, from, to, when, plan);
   };
   add(sent_forward, kWhole, strategy.weights, &LevelBytes::micro_batch);
-  add(weights, kWhole, strategy.secondary == kWhole ? strategy.weights : strategy.secondary, &LevelBytes::micro_batch);
+  add(weights - input.gathered_once * input.bytes.weights, kWhole,
+      strategy.secondary == kWhole ? strategy.weights : strategy.secondary, &LevelBytes::micro_batch);
   add(sent_gradients, kWhole, strategy.gradients, &LevelBytes::micro_batch);
   add(gradients / RanksWithin(levels, strategy.gradients), strategy.gradients, strategy.optimizer, &LevelBytes::step);
   // Groups of the optimizer's level hold the same: an all-reduce, which is both operations.

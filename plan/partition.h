@@ -57,6 +57,7 @@ struct PartitionPlan {
 
 struct PartitionInput {
   double parameters = 0;
+  double gathered_once = 0;  // parameters that stay gathered from a micro-batch's forward to its backward
   ValueBytes bytes;
   core::LinkLevels levels;
 };

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "worker/ranks/data_parallel.h"
+#include "worker/ranks/rank_steps.h"
 
 namespace causeway::worker {
 

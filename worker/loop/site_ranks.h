@@ -1,7 +1,7 @@
 // The ranks of a native site, from their rendezvous to the end of the run.
 //
 //   Open: rendezvous ─► Gloo ─┬─► control: what to do next (rank_control.h)
-//                             └─► values: gradients (worker/ranks/data_parallel.h)
+//                             └─► values: gradients (worker/ranks/rank_steps.h)
 //
 // With one rank there is nothing to open, and everything here works the same way. One owner thread, unless noted
 // otherwise.
@@ -15,9 +15,9 @@
 #include "absl/status/statusor.h"
 #include "core/mutex.h"
 #include "worker/loop/rank_control.h"
-#include "worker/ranks/data_parallel.h"
 #include "worker/ranks/rank_key.h"
 #include "worker/ranks/rank_place.h"
+#include "worker/ranks/rank_steps.h"
 
 namespace causeway::worker {
 

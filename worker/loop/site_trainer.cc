@@ -11,9 +11,7 @@
 #include "worker/loop/rank_device.h"
 #include "worker/parallel/device_trainer.h"
 #include "worker/parallel/gpu_stages.h"
-#include "worker/parallel/llama_stages.h"
-#include "worker/parallel/partition_trainer.h"
-#include "worker/parallel/pipeline_trainer.h"
+#include "worker/parallel/llama_trainer.h"
 #include "worker/ranks/rank_place.h"
 #ifdef CAUSEWAY_WITH_CUDA
 #include "worker/device/cuda/cuda_backend.h"
@@ -130,10 +128,10 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> OpenDevice(const DeviceChoice& c
   return nullptr;
 }
 
+// On a device.
 absl::StatusOr<std::unique_ptr<Trainer>> MakePipeline(const DeviceChoice& choice, const core::RunConfig& config,
                                                       const core::SiteId& site, const TrainerFiles& files,
                                                       std::shared_ptr<ComputeBackend> backend) {
-  if (backend == nullptr) return PipelineTrainer::Make(config, site, files, LlamaStages::Make);
   ASSIGN_OR_RETURN(const DeviceSettings settings, SettingsOf(choice));
   if (settings.recompute.value_or(Recompute::kNone) != Recompute::kNone) {
     return absl::InvalidArgumentError(
@@ -146,7 +144,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> MakePipeline(const DeviceChoice& choice
         "--", flag, ": expected none with --pipeline, whose optimizer's state is the host's, got ", given));
   }
   if (choice.device != kFake) RETURN_IF_ERROR(CheckGpuShape(config.llama, settings.type));
-  return PipelineTrainer::Make(config, site, files, [&](const StagesRequest& request) {
+  return LlamaTrainer::Make(config, site, files, [&](const StagesRequest& request) {
     return GpuStages::Make(request, settings.type, backend);
   });
 }
@@ -190,19 +188,18 @@ absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& cho
   ASSIGN_OR_RETURN(std::unique_ptr<ComputeBackend> backend, OpenDevice(opened, config));
   const DeviceKind device = choice.device == kFake ? DeviceKind::kFake : DeviceKind::kGpu;
   RETURN_IF_ERROR(CheckSameKind(files.ranks, backend == nullptr ? DeviceKind::kProcessor : device));
-  if (!files.pipeline_path.empty()) {
+  if (backend != nullptr && !files.pipeline_path.empty()) {
     return MakePipeline(choice, config, site, files, std::move(backend));
   }
-  if (!files.trace_path.empty() && !config.inner.partition) {
+  if (files.pipeline_path.empty() && !files.trace_path.empty() && !config.inner.partition) {
     return absl::InvalidArgumentError(
         "--trace: expected --pipeline=FILE with it, or a run with inner.partition, got none");
   }
+  if (backend == nullptr) return MakeTrainer(config, site, files);
   if (config.inner.partition && config.model_kind == core::ModelKind::kLlama) {
-    if (backend == nullptr) return PartitionTrainer::Make(config, site, files);
     return absl::InvalidArgumentError(absl::StrCat("inner.partition: expected a site with --device=cpu, got --device=",
                                                    choice.device, ", on which nothing is divided yet"));
   }
-  if (backend == nullptr) return MakeTrainer(config, site, files);
   if (choice.wrap) backend = choice.wrap(std::move(backend));
   RETURN_IF_ERROR(CheckRows(config, site, files.ranks.world()));
   if (config.model_kind != core::ModelKind::kLlama) {

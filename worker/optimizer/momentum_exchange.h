@@ -20,7 +20,8 @@
 #include "absl/status/status.h"
 #include "core/manifest.h"
 #include "offload/host_array.h"
-#include "worker/ranks/data_parallel.h"
+#include "worker/ranks/gradient_buckets.h"
+#include "worker/ranks/rank_steps.h"
 
 namespace causeway::worker {
 
@@ -34,7 +35,7 @@ class MomentumExchange {
 
   // `second_moment`: v of all values, frozen; it outlives this.
   MomentumExchange(const core::Manifest& manifest, TrainerRanks ranks, std::span<const float> second_moment,
-                   int64_t bucket_bytes = DataParallel::kBucketBytes);
+                   int64_t bucket_bytes = GradientBuckets::kBytes);
 
   // Begins a step with this rank's momenta, none of which is ready yet; they stay until Finish.
   void Begin(std::span<float> momentum);

@@ -19,7 +19,7 @@
 #include "formats/safetensors.h"
 #include "worker/optimizer/momentum_exchange.h"
 #include "worker/optimizer/variance_freeze.h"
-#include "worker/ranks/data_parallel.h"
+#include "worker/ranks/rank_steps.h"
 
 namespace causeway::worker {
 

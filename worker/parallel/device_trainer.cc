@@ -166,7 +166,8 @@ DeviceTrainer::DeviceTrainer(const core::RunConfig& config, const TrainerRanks& 
       optimizer_(parts_.optimizer.get()),
       llama_(parts_.llama.get()),
       data_(std::move(data)),
-      parallel_(ranks, settings.bucket_bytes),
+      ranks_(ranks),
+      buckets_(ranks.gradients(), ranks.timeout(), settings.bucket_bytes),
       manifest_(core::LlamaManifest(config.llama)),
       state_(&optimizer_->state()),
       store_(manifest_, state_, backend_,
@@ -194,20 +195,20 @@ absl::StatusOr<StepResult> DeviceTrainer::Step(core::Step t) {
     llama_->Forward(state_->computed());
     const bool last = i + 1 == micro_batches_;
     // The gradients of a single rank are final when its last backward is done; those of several, when they are summed.
-    llama_->Backward(state_->computed(), gradients, parallel_.scale() / static_cast<float>(micro_batches_),
-                     last && parallel_.world() == 1 ? on_final : nullptr, last);
+    llama_->Backward(state_->computed(), gradients, ranks_.ranks().data_scale() / static_cast<float>(micro_batches_),
+                     last && ranks_.world() == 1 ? on_final : nullptr, last);
   }
   RankStep mine{.tokens = micro_batches_ * std::ssize(batches.front().batch.tokens)};
   ASSIGN_OR_RETURN(mine.loss, llama_->Loss());  // known before backward is over
-  if (parallel_.world() > 1) {
-    parallel_.Begin({gradients, static_cast<size_t>(state_->count())});
-    RETURN_IF_ERROR(llama_->AwaitGradients([&](int64_t first) { parallel_.FinalFrom(first); }));
+  if (ranks_.world() > 1) {
+    buckets_.Begin({gradients, static_cast<size_t>(state_->count())});
+    RETURN_IF_ERROR(llama_->AwaitGradients([&](int64_t first) { buckets_.FinalFrom(first); }));
     mine.compute_s = core::SystemClock().SecondsSince(begin);
-    RETURN_IF_ERROR(parallel_.Finish());
+    RETURN_IF_ERROR(RankFailure(buckets_.Finish()));
     on_final(0);
   }
   ASSIGN_OR_RETURN(mine.sum_of_squares, optimizer_->SumOfSquares(t));
-  ASSIGN_OR_RETURN(const std::vector<RankStep> steps, parallel_.Share(mine));
+  ASSIGN_OR_RETURN(const std::vector<RankStep> steps, ranks_.Share(mine));
   RETURN_IF_ERROR(optimizer_->Step(t, SharedSquares(steps)));
   return ResultOf(steps);
 }

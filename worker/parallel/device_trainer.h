@@ -19,6 +19,8 @@
 #include "worker/parallel/device_store.h"
 #include "worker/parallel/llama_data.h"
 #include "worker/parallel/trainer.h"
+#include "worker/ranks/gradient_buckets.h"
+#include "worker/ranks/rank_steps.h"
 
 namespace causeway::worker {
 
@@ -26,7 +28,7 @@ struct DeviceSettings {
   ValueType type = ValueType::kFloat32;  // that the model computes with
   std::optional<Recompute> recompute;    // none: the first level that fits into memory
   std::optional<EncodeWay> encode;       // of contributions; none: the fastest
-  int64_t bucket_bytes = DataParallel::kBucketBytes;
+  int64_t bucket_bytes = GradientBuckets::kBytes;
   bool overlaps = true;  // of the update of hosted state, as in DeviceState::Setting
 };
 
@@ -52,8 +54,8 @@ class DeviceTrainer final : public Trainer {
   absl::StatusOr<StepResult> Step(core::Step t) override;
   std::optional<core::OffloadProgress> offload_progress() const override { return optimizer_->progress(); }
   double last_update_s() const override { return state_->hosted() == nullptr ? 0 : state_->hosted()->last_update_s(); }
-  core::RankProgress rank_progress() const override { return parallel_.progress(); }
-  bool stop_requested() const override { return parallel_.stop_requested(); }
+  core::RankProgress rank_progress() const override { return ranks_.progress(); }
+  bool stop_requested() const override { return ranks_.stop_requested(); }
   core::SiteData data() const override { return data_.facts(); }
   void SetSites(const std::vector<core::SiteId>& names) override {
     ahead_.Forget();  // its rows may go to another site
@@ -87,7 +89,8 @@ class DeviceTrainer final : public Trainer {
   DeviceOptimizer* const optimizer_;
   GpuLlama* const llama_;
   LlamaData data_;
-  DataParallel parallel_;
+  RankSteps ranks_;
+  GradientBuckets buckets_;
   core::Manifest manifest_;
   DeviceState* const state_;
   DeviceStore store_;

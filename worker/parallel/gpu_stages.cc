@@ -40,8 +40,7 @@ absl::StatusOr<std::unique_ptr<ModelStages>> GpuStages::Make(const StagesRequest
 
 GpuStages::GpuStages(const StagesRequest& request, ValueType type, std::shared_ptr<ComputeBackend> backend)
     : backend_(std::move(backend)),
-      values_(request.weights, request.gradients, type, backend_.get()),
-      synchronize_(request.synchronize),
+      values_(request.tensors.weights(), request.tensors.gradients(), type, backend_.get()),
       message_values_(request.batch_rows * request.sequence * request.config.hidden_size),
       batches_(request.file.schedule) {}
 
@@ -78,18 +77,13 @@ absl::Status GpuStages::BeginStep(const Batch& batch, float scale) {
   return values_.status();
 }
 
-absl::Status GpuStages::ReadGradients(int stage) {
+absl::Status GpuStages::Deliver(int stage) {
   return read_.insert(stage).second ? values_.ReadGradients(stages_.at(stage)) : absl::OkStatus();
-}
-
-absl::Status GpuStages::Synchronize(const plan::Operation& operation) {
-  if (operation.kind == plan::OperationKind::kReduce) RETURN_IF_ERROR(ReadGradients(operation.stage));
-  return synchronize_(operation);
 }
 
 absl::Status GpuStages::EndStep() {
   RETURN_IF_ERROR(begun_);
-  for (const auto& [stage, gradients] : stages_) RETURN_IF_ERROR(ReadGradients(stage));
+  for (const auto& [stage, gradients] : stages_) RETURN_IF_ERROR(Deliver(stage));
   loss_ = 0;
   for (const auto& [llama, count] : losses_) {
     ASSIGN_OR_RETURN(const double mean, llama->Loss());

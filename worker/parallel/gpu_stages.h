@@ -37,19 +37,17 @@ class GpuStages final : public ModelStages {
   void BackwardInput(const plan::Operation& operation, std::span<const float> doutput,
                      std::span<float> dinput) override;
   void BackwardWeight(const plan::Operation& operation) override;
-  absl::Status Synchronize(const plan::Operation& operation) override;
+  absl::Status Deliver(int stage) override;
 
  private:
   GpuStages(const StagesRequest& request, ValueType type, std::shared_ptr<ComputeBackend> backend);
 
   absl::Status Allocate(const StagesRequest& request, ValueType type);
-  absl::Status ReadGradients(int stage);
   GpuLlama& InFlight(const plan::Operation& operation) const { return *in_flight_.at(MicroBatches::KeyOf(operation)); }
   void End(const plan::Operation& operation);
 
   const std::shared_ptr<ComputeBackend> backend_;  // first: the others' memory is its
   StageValues values_;
-  const std::function<absl::Status(const plan::Operation&)> synchronize_;
   const int64_t message_values_;
   MicroBatches batches_;
   std::map<int, std::vector<int>> stages_;  // its gradients, as LlamaStage indexes them

@@ -25,17 +25,19 @@ Collectives::Ticket AllReduce(const MutableTensors& gradients, Collectives& grou
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::Open(Collectives& ranks,
+absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::Open(const TrainerRanks& ranks,
                                                                          const plan::PipelineFile& file,
                                                                          const PipelinePlaces& places,
                                                                          MutableTensors gradients,
-                                                                         Collectives::Timeout timeout) {
-  std::unique_ptr<GradientExchange> exchange(new GradientExchange(places, std::move(gradients), timeout));
+                                                                         std::span<float> together) {
+  std::unique_ptr<GradientExchange> exchange(
+      new GradientExchange(places, std::move(gradients), together, ranks.timeout()));
   const int device = ranks.rank() / file.width, j = ranks.rank() % file.width;
   // A group of these devices' j-th ranks, for each j; ranks of other devices are alone in their groups.
   const auto group_of = [&](const std::vector<int>& devices) -> absl::StatusOr<std::unique_ptr<Collectives>> {
     const bool mine = std::ranges::find(devices, device) != devices.end();
-    ASSIGN_OR_RETURN(std::unique_ptr<Collectives> group, ranks.Split(mine ? j : file.width + ranks.rank(), timeout));
+    ASSIGN_OR_RETURN(std::unique_ptr<Collectives> group,
+                     ranks.values->Split(mine ? j : file.width + ranks.rank(), ranks.timeout()));
     return mine ? std::move(group) : nullptr;
   };
   const plan::PipelineSchedule& schedule = file.schedule;
@@ -59,10 +61,25 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::Open(Collect
       exchange->adds_head_ = has(places.head_devices);
     }
   }
-  if (file.width > 1 && !file.shards) {
-    ASSIGN_OR_RETURN(exchange->place_, ranks.Split(device, timeout));
+  if (file.shards) return exchange;
+  const bool is_site = file.schedule.devices == 1;
+  if (file.width > 1 && !is_site) {
+    ASSIGN_OR_RETURN(exchange->place_, ranks.values->Split(device, ranks.timeout()));
   }
+  exchange->ranks_.emplace(is_site ? ranks.gradients() : exchange->place_.get(), ranks.timeout());
   return exchange;
+}
+
+void GradientExchange::Begin(bool sums) {
+  sums_ = sums;
+  head_added_ = false;
+  reduced_.clear();
+  if (ranks_) ranks_->Begin(together_);
+}
+
+void GradientExchange::Final(int tensor) {
+  if (tensor == 0) AddHeadHere();
+  if (sums_ && ranks_) ranks_->FinalFrom(gradients_[static_cast<size_t>(tensor)].data() - together_.data());
 }
 
 void GradientExchange::Reduce(int stage) {
@@ -75,12 +92,13 @@ void GradientExchange::Reduce(int stage) {
   reduced_.push_back({group->second.get(), AllReduce(gradients, *group->second)});
 }
 
+void GradientExchange::AddHeadHere() {
+  if (adds_head_ && !std::exchange(head_added_, true)) AddTiedHead(gradients_.back(), gradients_.front());
+}
+
 absl::Status GradientExchange::FinishTiedHead() {
+  AddHeadHere();
   const std::span<float> embedding = gradients_.front(), head = gradients_.back();
-  if (adds_head_) {
-    AddTiedHead(head, embedding);
-    return absl::OkStatus();
-  }
   if (tied_ == nullptr) return absl::OkStatus();
   if (!gives_embedding_) std::ranges::fill(embedding, 0.0f);
   if (gives_head_) AddTiedHead(head, embedding);
@@ -90,9 +108,7 @@ absl::Status GradientExchange::FinishTiedHead() {
 absl::Status GradientExchange::Finish() {
   for (const Reduced& reduced : reduced_) RETURN_IF_ERROR(reduced.group->Await(reduced.ticket, timeout_));
   RETURN_IF_ERROR(FinishTiedHead());
-  if (place_ == nullptr) return absl::OkStatus();
-  const MutableTensors all(gradients_.begin(), gradients_.end() - 1);  // without the tied head's, which has been added
-  return place_->Await(AllReduce(all, *place_), timeout_);
+  return sums_ && ranks_ ? ranks_->Finish() : absl::OkStatus();
 }
 
 int64_t GradientExchange::sent_bytes() const {

@@ -1,7 +1,8 @@
 // The sums of a pipeline's gradients over ranks, in the order in which a serial run would have them.
 //
 //   Reduce(stage)   of a stage's two copies, at the schedule's A, in parallel with computation
-//   Finish          awaits these; then the head's part is added to the embedding's, where they are one tensor; then the
+//   Final(tensor)   where one stage is the whole model: the ranks' sums from there on, in parallel with backward
+//   Finish          awaits these; the head's part is added to the embedding's, where they are one tensor; then the
 //                   ranks of a place add theirs, in their order, unless they have shards (stage_shards.h)
 //
 // The order of floats: by micro-batch for each copy, copy 0 + copy 1, embedding + head, then ranks of a place. One
@@ -10,6 +11,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,22 +20,26 @@
 #include "worker/model/tensor_values.h"
 #include "worker/parallel/pipeline_place.h"
 #include "worker/ranks/collectives.h"
+#include "worker/ranks/gradient_buckets.h"
+#include "worker/ranks/rank_steps.h"
 
 namespace causeway::worker {
 
 class GradientExchange {
  public:
-  // `gradients` as LlamaStage has them, of what this rank holds; they outlive the object, as `ranks` and `places` do.
-  // Every rank calls it.
-  static absl::StatusOr<std::unique_ptr<GradientExchange>> Open(Collectives& ranks, const plan::PipelineFile& file,
+  // `gradients` as LlamaStage has them, of what this rank holds; `together`: all but the tied head's, back to back.
+  // They outlive the object, as `ranks` and `places` do. Every rank calls it.
+  static absl::StatusOr<std::unique_ptr<GradientExchange>> Open(const TrainerRanks& ranks,
+                                                                const plan::PipelineFile& file,
                                                                 const PipelinePlaces& places, MutableTensors gradients,
-                                                                Collectives::Timeout timeout);
+                                                                std::span<float> together);
 
-  void Begin() { reduced_.clear(); }
+  void Begin(bool sums);  // without: the ranks of a place keep their own
   void Reduce(int stage);
+  void Final(int tensor);
   absl::Status Finish();  // UNAVAILABLE and others, as the ranks
 
-  int64_t sent_bytes() const;
+  int64_t sent_bytes() const;  // of its own groups
 
  private:
   struct Reduced {
@@ -41,17 +47,22 @@ class GradientExchange {
     Collectives::Ticket ticket;
   };
 
-  GradientExchange(const PipelinePlaces& places, MutableTensors gradients, Collectives::Timeout timeout)
-      : places_(places), gradients_(std::move(gradients)), timeout_(timeout) {}
+  GradientExchange(const PipelinePlaces& places, MutableTensors gradients, std::span<float> together,
+                   Collectives::Timeout timeout)
+      : places_(places), gradients_(std::move(gradients)), together_(together), timeout_(timeout) {}
+  void AddHeadHere();
   absl::Status FinishTiedHead();
 
   const PipelinePlaces& places_;
   MutableTensors gradients_;
+  const std::span<float> together_;
   const Collectives::Timeout timeout_;
   std::map<int, std::unique_ptr<Collectives>> copies_;  // the holders of a stage, where it has two
   std::unique_ptr<Collectives> tied_;                   // holders of the embedding or the head, where they differ
   bool adds_head_ = false, gives_embedding_ = false, gives_head_ = false;
-  std::unique_ptr<Collectives> place_;  // null: one rank
+  std::unique_ptr<Collectives> place_;     // null: one rank, or all ranks of the site
+  std::optional<GradientBuckets> ranks_;   // of the place; none: they have shards
+  bool sums_ = true, head_added_ = false;  // of the step
   std::vector<Reduced> reduced_;
 };
 

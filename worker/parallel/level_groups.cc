@@ -7,7 +7,7 @@
 namespace causeway::worker {
 
 LevelGroups::LevelGroups(int rank, std::vector<int64_t> of, Collectives::Timeout timeout)
-    : of_(std::move(of)), timeout_(timeout) {
+    : rank_(rank), of_(std::move(of)), timeout_(timeout) {
   for (const int64_t size : of_) {
     digits_.push_back(rank % size);
     rank = static_cast<int>(rank / size);

@@ -40,6 +40,7 @@ class LevelGroups {
 
   int64_t sent_bytes(int level) const;  // so far; a rank receives as many
   int levels() const { return static_cast<int>(of_.size()); }
+  int rank() const { return rank_; }
 
   // Notes each operation as "gather LEVEL" or "scatter LEVEL", by the resource "link LEVEL". It outlives the object.
   void Trace(WorkTrace* trace, std::vector<std::string> names) {
@@ -52,6 +53,7 @@ class LevelGroups {
   // Awaits an operation of a level, and notes it.
   absl::Status Finish(const char* what, size_t level, Collectives::Ticket ticket, std::span<const float> part);
 
+  const int rank_;
   const std::vector<int64_t> of_;
   std::vector<int64_t> digits_;  // of this rank
   const Collectives::Timeout timeout_;

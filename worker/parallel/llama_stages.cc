@@ -9,9 +9,8 @@ namespace causeway::worker {
 
 LlamaStages::LlamaStages(const StagesRequest& request)
     : batches_(request.file.schedule),
-      weights_(request.weights),
-      gradients_(request.gradients),
-      synchronize_(request.synchronize),
+      tensors_(request.tensors),
+      on_final_(request.on_final),
       activations_(LlamaShape(request.config, request.batch_rows, request.sequence)),
       layer_gradients_(LlamaShape(request.config, request.batch_rows, request.sequence)) {
   for (const std::vector<int>& copy : request.file.schedule.place) {
@@ -39,7 +38,7 @@ void LlamaStages::Forward(const plan::Operation& operation, std::span<const floa
   const LlamaStage& stage = StageOf(operation);
   flight.kept.blocks = activations_.Take(stage.range().layers());
   stage.Prepare(flight.kept);
-  loss_ += stage.Forward(weights_, batches_.Of(operation), input, flight.kept, output) / batches_.count();
+  loss_ += stage.Forward(tensors_.weights(), batches_.Of(operation), input, flight.kept, output) / batches_.count();
   in_flight_.emplace(MicroBatches::KeyOf(operation), std::move(flight));
 }
 
@@ -49,8 +48,10 @@ void LlamaStages::Backward(const plan::Operation& operation, std::span<const flo
     scratch_.emplace(stage.shape());
     below_.resize(static_cast<size_t>(stage.message_values()));
   }
-  stage.Backward(weights_, batches_.Of(operation), scale_, doutput, in_flight_.at(MicroBatches::KeyOf(operation)).kept,
-                 *scratch_, below_, gradients_, dinput);
+  const bool last = operation.micro_batch + 1 == batches_.of_copy();
+  stage.Backward(tensors_.weights(), batches_.Of(operation), scale_, doutput,
+                 in_flight_.at(MicroBatches::KeyOf(operation)).kept, *scratch_, below_,
+                 tensors_.GradientsOf(operation.stage), dinput, last ? on_final_ : nullptr);
   End(operation);
 }
 
@@ -60,12 +61,13 @@ void LlamaStages::BackwardInput(const plan::Operation& operation, std::span<cons
   InFlight& flight = in_flight_.at(MicroBatches::KeyOf(operation));
   flight.between.layers = layer_gradients_.Take(stage.range().layers());
   stage.Prepare(flight.between);
-  stage.BackwardInput(weights_, batches_.Of(operation), scale_, doutput, flight.kept, flight.between, dinput);
+  stage.BackwardInput(tensors_.weights(), batches_.Of(operation), scale_, doutput, flight.kept, flight.between, dinput);
 }
 
 void LlamaStages::BackwardWeight(const plan::Operation& operation) {
   InFlight& flight = in_flight_.at(MicroBatches::KeyOf(operation));
-  StageOf(operation).BackwardWeight(batches_.Of(operation), flight.kept, flight.between, gradients_);
+  StageOf(operation).BackwardWeight(batches_.Of(operation), flight.kept, flight.between,
+                                    tensors_.GradientsOf(operation.stage));
   End(operation);
 }
 

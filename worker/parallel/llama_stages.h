@@ -33,7 +33,6 @@ class LlamaStages final : public ModelStages {
   void BackwardInput(const plan::Operation& operation, std::span<const float> doutput,
                      std::span<float> dinput) override;
   void BackwardWeight(const plan::Operation& operation) override;
-  absl::Status Synchronize(const plan::Operation& operation) override { return synchronize_(operation); }
 
  private:
   struct InFlight {
@@ -46,9 +45,8 @@ class LlamaStages final : public ModelStages {
 
   MicroBatches batches_;
   std::map<int, LlamaStage> stages_;
-  const Tensors& weights_;
-  const MutableTensors& gradients_;
-  const std::function<absl::Status(const plan::Operation&)> synchronize_;
+  StageTensors& tensors_;
+  const LlamaStage::OnFinal on_final_;
   BlockPool<BlockActivations> activations_;
   BlockPool<LayerGradients> layer_gradients_;
   std::optional<LayerGradients> scratch_;  // of B

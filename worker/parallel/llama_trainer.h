@@ -1,55 +1,84 @@
-// A Llama trained on a site's text (data.mode own) or its share of the run's (shared): the Trainer of every real run.
+// A Llama trained on a site's text (data.mode own) or its share of the run's (shared), by any number of ranks: the
+// Trainer of every real run on processors, and of pipelines on devices.
 //
-//   LlamaData ─► LlamaModel: forward, backward ─► gradients ─► SiteUpdate ─► θ
+//   LlamaData ─► program: F B I W ─► ModelStages     G R A ─► ShardedTensors ─► gradients ─► SiteUpdate ─► θ
+//
+//   one rank, data parallel    one stage on every rank: F B of each micro-batch, sums beside the last B
+//   --pipeline                 the schedule's stages over the ranks; G R A as it says
+//   inner.partition            one stage a layer on every rank: G F R of each, then G B R back
 //
 // Starts from the run's seed or from a directory of safetensors (model.init_from); where this machine does not have
-// that directory, from zeros, with which no site may be the first. One owner thread; the evaluator shares only the
-// text, which is immutable.
+// that directory, from zeros, with which no site may be the first. Every rank makes and calls the object in step with
+// the others; one owner thread. The evaluator shares only the text, which is immutable. docs/trainer.md tells the life
+// of a step.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "replica/host_store.h"
-#include "worker/model/llama_model.h"
 #include "worker/parallel/llama_data.h"
+#include "worker/parallel/llama_stages.h"
+#include "worker/parallel/pipeline_executor.h"
+#include "worker/parallel/pipeline_links.h"
+#include "worker/parallel/pipeline_trace.h"
+#include "worker/parallel/sharded_tensors.h"
 #include "worker/parallel/site_update.h"
 #include "worker/parallel/trainer.h"
+#include "worker/parallel/work_trace.h"
 
 namespace causeway::worker {
 
-class LlamaTrainer : public Trainer {
+class LlamaTrainer final : public Trainer {
  public:
+  // INVALID_ARGUMENT as FitPipeline, MakeTrainer and `make_stages`; a rank has another schedule than rank 0; levels of
+  // other ranks than the site's.
   static absl::StatusOr<std::unique_ptr<Trainer>> Make(const core::RunConfig& config, const core::SiteId& site,
-                                                       const TrainerFiles& files);
+                                                       TrainerFiles files,
+                                                       const MakeStages& make_stages = LlamaStages::Make);
 
-  const core::Manifest& manifest() const override { return manifest_; }
-  replica::ParameterStore& store() override { return store_; }
-  std::span<float> tensor(int i) override { return parameters_[i]; }
+  const core::Manifest& manifest() const override { return tensors_->manifest(); }
+  replica::ParameterStore& store() override { return *store_; }
+  std::span<float> tensor(int i) override { return tensors_->tensor(i); }
+  std::vector<TensorPiece> pieces(int tensor) const override { return tensors_->pieces(tensor); }
   absl::Status initial_values() const override { return data_.initial_values(); }
   absl::StatusOr<StepResult> Step(core::Step t) override;
   void SetSites(const std::vector<core::SiteId>& names) override { data_.SetSites(names); }
-  absl::Status GatherState() override { return update_.optimizer().Gather(); }
+  absl::Status GatherState() override;
   absl::StatusOr<formats::FileDigest> Save(const std::string& path) override;
   absl::Status Load(const std::string& path) override;
   std::unique_ptr<Evaluator> NewEvaluator() const override { return data_.NewEvaluator(); }
   core::SiteData data() const override { return data_.facts(); }
   std::optional<core::OffloadProgress> offload_progress() const override { return update_.offload_progress(); }
-  core::RankProgress rank_progress() const override { return update_.rank_progress(); }
+  core::RankProgress rank_progress() const override;
   bool stop_requested() const override { return update_.stop_requested(); }
 
- private:
-  LlamaTrainer(const core::RunConfig& config, const TrainerFiles& files, LlamaData data);
+  const ShardedTensors& tensors() const { return *tensors_; }
+  int64_t state_bytes() const;  // of this rank: weights, gradients and moments, with stages while they are gathered
 
+ private:
+  LlamaTrainer(const core::RunConfig& config, const TrainerFiles& files, PipelinePrograms programs,
+               std::unique_ptr<ShardedTensors> tensors, LlamaData data);
+  absl::Status Open(const core::RunConfig& config, const plan::PipelineFile& file, const TrainerFiles& files,
+                    const MakeStages& make_stages);
+  absl::Status OpenWorkTrace(const core::RunConfig& config, const plan::PipelineFile& file, const TrainerFiles& files);
+  const PipelineProgram& program() const {
+    return programs_.devices[static_cast<size_t>(ranks_.rank() / ranks_.data_world())];
+  }
+
+  const TrainerRanks ranks_;
+  const PipelinePrograms programs_;
   LlamaData data_;
-  core::Manifest manifest_;
-  TensorValues parameters_;
-  replica::HostStore store_{parameters_.MutableView(), &bus()};
-  TensorValues gradients_;
-  const int64_t micro_batches_;
-  LlamaModel model_;
+  const std::unique_ptr<ShardedTensors> tensors_;
+  const std::unique_ptr<replica::ParameterStore> store_;
   SiteUpdate update_;
+  std::unique_ptr<ModelStages> stages_;
+  std::unique_ptr<PipelineLinks> links_;
+  std::unique_ptr<PipelineTrace> trace_;   // of a pipeline; null: none is written
+  std::unique_ptr<WorkTrace> work_trace_;  // of a partition, rank 0's; null: none is written
+  std::vector<GatheredTensor> gathered_;   // rank 0's, until Save
+  int64_t sent_bytes_ = 0;                 // until the last step
+  double step_bytes_ = 0;                  // of it
 };
 
 }  // namespace causeway::worker

@@ -26,6 +26,7 @@ class MicroBatches {
     return parts_[static_cast<size_t>(operation.copy * of_copy_ + operation.micro_batch)];
   }
   int count() const { return count_; }
+  int of_copy() const { return of_copy_; }
 
  private:
   const int count_, of_copy_;

@@ -14,7 +14,7 @@
 #include "core/llama_config.h"
 #include "plan/pipeline_file.h"
 #include "worker/model/llama_stage.h"
-#include "worker/model/tensor_values.h"
+#include "worker/parallel/sharded_tensors.h"
 #include "worker/parallel/stage_runner.h"
 
 namespace causeway::worker {
@@ -39,10 +39,9 @@ struct StagesRequest {
   int device = 0;
   int64_t batch_rows = 0;  // of a micro-batch
   int64_t sequence = 0;
-  // Indexed as in LlamaStage. They outlive the stages; the viewed memory may change between operations.
-  const Tensors& weights;
-  const MutableTensors& gradients;
-  std::function<absl::Status(const plan::Operation&)> synchronize;  // called for G, R and A
+  StageTensors& tensors;  // outlive the stages
+  // Called in the step's last backward, where one stage is the whole model; null: not wanted.
+  LlamaStage::OnFinal on_final = nullptr;
 };
 
 // INVALID_ARGUMENT: an unsupported request. RESOURCE_EXHAUSTED: device memory.

@@ -1,6 +1,7 @@
 // Runs one step of a pipeline on one of its devices.
 //
-//   for each operation:  its message ─► the runner computes ─► its message is sent, in parallel with what follows
+//   F, B, I, W   its message ─► the runner computes ─► its message is sent, in parallel with what follows
+//   G, R, A      the stage's tensors are gathered, released, reduced
 //
 // One owner thread, which computes.
 #pragma once
@@ -10,6 +11,7 @@
 #include "absl/status/status.h"
 #include "worker/parallel/pipeline_links.h"
 #include "worker/parallel/pipeline_program.h"
+#include "worker/parallel/sharded_tensors.h"
 #include "worker/parallel/stage_runner.h"
 
 namespace causeway::worker {
@@ -21,8 +23,8 @@ struct PipelineSpan {
   double begin_s = 0, end_s = 0;
 };
 
-// Errors of the links: a rank that was lost, or is silent. `spans`: the measured times.
-absl::Status RunPipelineStep(const PipelineProgram& program, PipelineLinks& links, StageRunner& runner,
-                             std::vector<PipelineSpan>& spans);
+// Errors of the links and of the tensors: a rank that was lost, or is silent. `spans`: the measured times.
+absl::Status RunPipelineStep(const PipelineProgram& program, PipelineLinks& links, StageTensors& tensors,
+                             StageRunner& runner, std::vector<PipelineSpan>& spans);
 
 }  // namespace causeway::worker

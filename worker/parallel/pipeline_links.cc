@@ -8,11 +8,11 @@
 
 namespace causeway::worker {
 
-absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Open(Collectives& ranks, const PipelinePrograms& programs,
-                                                                   int width, int64_t message_values,
-                                                                   Collectives::Timeout timeout) {
+absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Open(const TrainerRanks& ranks,
+                                                                   const PipelinePrograms& programs, int width,
+                                                                   int64_t message_values) {
   const int device = ranks.rank() / width;
-  std::unique_ptr<PipelineLinks> links(new PipelineLinks(device, message_values, timeout));
+  std::unique_ptr<PipelineLinks> links(new PipelineLinks(device, message_values, ranks.timeout()));
   std::set<std::pair<int, int>> pairs;
   for (size_t d = 0; d < programs.devices.size(); ++d) {
     for (const auto& [to, count] : programs.devices[d].given) pairs.emplace(static_cast<int>(d), to);
@@ -20,7 +20,7 @@ absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Open(Collectives& 
   for (const auto& [from, to] : pairs) {  // all ranks request the groups in this order
     const bool mine = device == from || device == to;
     const int color = mine ? ranks.rank() % width : width + ranks.rank();
-    ASSIGN_OR_RETURN(std::unique_ptr<Collectives> group, ranks.Split(color, timeout));
+    ASSIGN_OR_RETURN(std::unique_ptr<Collectives> group, ranks.values->Split(color, ranks.timeout()));
     if (!mine) continue;
     const PipelineProgram& sender = programs.devices[static_cast<size_t>(from)];
     Pair pair{.group = std::move(group), .other = 0, .messages = sender.given.at(to)};

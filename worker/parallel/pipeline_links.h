@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "worker/parallel/pipeline_program.h"
 #include "worker/ranks/collectives.h"
+#include "worker/ranks/rank_steps.h"
 
 namespace causeway::worker {
 
@@ -24,9 +25,9 @@ class PipelineLinks {
  public:
   // Rank `device · width + j` of `ranks` runs that device's program, for each j < width. Every rank calls it; `ranks`
   // and `programs` outlive the object.
-  static absl::StatusOr<std::unique_ptr<PipelineLinks>> Open(Collectives& ranks, const PipelinePrograms& programs,
-                                                             int width, int64_t message_values,
-                                                             Collectives::Timeout timeout);
+  static absl::StatusOr<std::unique_ptr<PipelineLinks>> Open(const TrainerRanks& ranks,
+                                                             const PipelinePrograms& programs, int width,
+                                                             int64_t message_values);
 
   void Begin();  // of a step
   absl::StatusOr<std::span<const float>> Receive(const PipelineMessage& message);

@@ -96,6 +96,22 @@ std::vector<plan::StageLayers> EvenSplit(int layers, int stages) {
   return split;
 }
 
+plan::PipelineFile OneStageProgram(const core::LlamaConfig& config, int64_t micro_batches, int width) {
+  std::vector<plan::ScheduleStep> list;
+  for (int m = 0; m < micro_batches; ++m) {
+    for (const auto kind : {plan::OperationKind::kForward, plan::OperationKind::kBackward}) {
+      list.push_back({.first = {.kind = kind, .micro_batch = m}, .second = std::nullopt});
+    }
+  }
+  return {.schedule = {.devices = 1,
+                       .micro_batches = static_cast<int>(micro_batches),
+                       .stages = 1,
+                       .place = {{0}},
+                       .lists = {std::move(list)}},
+          .width = width,
+          .split = EvenSplit(static_cast<int>(config.num_hidden_layers), 1)};
+}
+
 absl::StatusOr<plan::PipelineFile> FitPipeline(plan::PipelineFile file, const std::string& name,
                                                const core::RunConfig& config, int world) {
   const plan::PipelineSchedule& schedule = file.schedule;

@@ -32,6 +32,10 @@ struct PipelinePlaces {
 
 StageRange RangeOf(const plan::StageLayers& layers);
 
+// The program of a single device that holds the whole model, on each of `width` ranks: F and B of one micro-batch after
+// the other.
+plan::PipelineFile OneStageProgram(const core::LlamaConfig& config, int64_t micro_batches, int width);
+
 // The file for this run's model at this site: its layers divided evenly if it does not say how. INVALID_ARGUMENT, with
 // both values: other layers, another number of micro-batches or ranks, two copies of a stage on one device; shards of a
 // schedule that gathers none.

@@ -9,17 +9,19 @@
 
 namespace causeway::worker {
 
-absl::StatusOr<std::unique_ptr<PipelineTrace>> PipelineTrace::Open(const std::string& path, Collectives& ranks,
-                                                                   const PipelinePrograms& programs, int width,
-                                                                   Collectives::Timeout timeout) {
+absl::StatusOr<std::unique_ptr<PipelineTrace>> PipelineTrace::Open(const std::string& path, const TrainerRanks& ranks,
+                                                                   const PipelinePrograms& programs, int width) {
   if (path.empty()) return nullptr;
-  std::unique_ptr<PipelineTrace> trace(new PipelineTrace(ranks, programs, width, timeout));
+  std::unique_ptr<PipelineTrace> trace(new PipelineTrace(ranks, programs, width));
   if (ranks.rank() > 0) return trace;
   ASSIGN_OR_RETURN(trace->file_, TraceFile::Open(path));
   return trace;
 }
 
-absl::Status PipelineTrace::Begin() { return over() ? absl::OkStatus() : ranks_.Await(ranks_.Barrier(), timeout_); }
+absl::Status PipelineTrace::Begin() {
+  if (over() || ranks_.world() == 1) return absl::OkStatus();
+  return ranks_.values->Await(ranks_.values->Barrier(), ranks_.timeout());
+}
 
 absl::Status PipelineTrace::Write(core::Step step, const std::vector<PipelineSpan>& spans) {
   if (over()) return absl::OkStatus();
@@ -30,8 +32,13 @@ absl::Status PipelineTrace::Write(core::Step step, const std::vector<PipelineSpa
     mine[2 * i] = spans[i].begin_s;
     mine[2 * i + 1] = spans[i].end_s;
   }
-  RETURN_IF_ERROR(
-      ranks_.Await(ranks_.AllGather(BytesOf(std::span<const double>(mine)), BytesOf(std::span(all))), timeout_));
+  if (ranks_.world() == 1) {
+    all = mine;
+  } else {
+    const Collectives::Ticket ticket =
+        ranks_.values->AllGather(BytesOf(std::span<const double>(mine)), BytesOf(std::span(all)));
+    RETURN_IF_ERROR(ranks_.values->Await(ticket, ranks_.timeout()));
+  }
   ++written_;
   if (file_ == nullptr) return absl::OkStatus();
   double end_s = 0;

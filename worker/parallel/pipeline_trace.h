@@ -16,30 +16,28 @@
 #include "worker/parallel/pipeline_executor.h"
 #include "worker/parallel/pipeline_program.h"
 #include "worker/parallel/trace_file.h"
-#include "worker/ranks/collectives.h"
+#include "worker/ranks/rank_steps.h"
 
 namespace causeway::worker {
 
 class PipelineTrace {
  public:
   // Null where the path is empty. Every rank calls it with the same path; rank 0 writes. UNAVAILABLE: it cannot.
-  static absl::StatusOr<std::unique_ptr<PipelineTrace>> Open(const std::string& path, Collectives& ranks,
-                                                             const PipelinePrograms& programs, int width,
-                                                             Collectives::Timeout timeout);
+  static absl::StatusOr<std::unique_ptr<PipelineTrace>> Open(const std::string& path, const TrainerRanks& ranks,
+                                                             const PipelinePrograms& programs, int width);
 
   // Every rank calls both of them in each step.
   absl::Status Begin();
   absl::Status Write(core::Step step, const std::vector<PipelineSpan>& spans);
 
  private:
-  PipelineTrace(Collectives& ranks, const PipelinePrograms& programs, int width, Collectives::Timeout timeout)
-      : ranks_(ranks), programs_(programs), width_(width), timeout_(timeout) {}
+  PipelineTrace(const TrainerRanks& ranks, const PipelinePrograms& programs, int width)
+      : ranks_(ranks), programs_(programs), width_(width) {}
   bool over() const { return written_ == TraceFile::kSteps; }
 
-  Collectives& ranks_;
+  const TrainerRanks ranks_;
   const PipelinePrograms& programs_;
   const int width_;
-  const Collectives::Timeout timeout_;
   std::unique_ptr<TraceFile> file_;  // rank 0's
   int written_ = 0;
   double begin_s_ = 0;  // of the current step, after the earlier ones

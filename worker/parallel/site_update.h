@@ -1,8 +1,8 @@
-// From a step's gradients to θ: the ranks' averaging and the inner optimizer, in the order that the optimizer requires.
+// From a step's gradients to θ: the ranks' sums and the inner optimizer, in the order that the optimizer requires.
 //
-//   backward ─► FinalFrom(tensor) ─┬─► gradients, all-reduced ─► AdamW or SGD ────────────────────┬─► θ
-//                                  └─► own momentum ─► 1 bit, averaged ─► Adam with a frozen v ───┘
-//                                      (1-bit Adam, frozen)
+//   backward ─► Final(tensor) ─┬─► gradients, summed over the ranks ─► AdamW or SGD ──────────────┬─► θ
+//                              └─► own momentum ─► 1 bit, averaged ─► Adam with a frozen v ───────┘
+//                                  (1-bit Adam, frozen)
 //
 // With the second, scale() is 1: each rank compresses the momentum of its own gradient. Clipping takes the root mean
 // square of the ranks' norms for the norm that it bounds, because the mean gradient is never made; and as that is known
@@ -16,43 +16,51 @@
 #include "absl/status/statusor.h"
 #include "worker/model/tensor_values.h"
 #include "worker/optimizer/inner_optimizer.h"
-#include "worker/ranks/data_parallel.h"
+#include "worker/parallel/sharded_tensors.h"
+#include "worker/parallel/work_trace.h"
+#include "worker/ranks/rank_steps.h"
 
 namespace causeway::worker {
 
 class SiteUpdate {
  public:
-  // As InnerOptimizer.
-  SiteUpdate(const core::RunConfig& config, const core::Manifest& manifest, TensorValues& parameters,
-             offload::BusSchedule& bus, const std::string& calibration_path, const TrainerRanks& ranks);
+  // As InnerOptimizer, of the tensors' own values.
+  SiteUpdate(const core::RunConfig& config, ShardedTensors& tensors, offload::BusSchedule& bus,
+             const std::string& calibration_path, const TrainerRanks& ranks);
 
-  int rank() const { return parallel_.rank(); }
-  int world() const { return parallel_.world(); }
+  int rank() const { return steps_.rank(); }
+  int world() const { return steps_.world(); }
   // The factor of each rank's gradient, which is the mean over its rows.
-  float scale() const { return optimizer_.averages_momenta() ? 1.0f : parallel_.scale(); }
+  float scale() const { return optimizer_.averages_momenta() ? 1.0f : steps_.ranks().data_scale(); }
 
-  // A step's gradients, which stay until Finish.
-  void Begin(TensorValues& gradients);
-  // Tensors from this one on are final.
-  void FinalFrom(int tensor);
-  // All tensors are final: takes step t on all ranks. `mine`: this rank's part, without its sum of squares. Returns all
-  // ranks' parts. DATA_LOSS: a gradient is not finite, on this rank or another.
+  // A step, whose gradients were cleared before they are added to.
+  void Begin();
+  // Gradients of this tensor and of all after it are final.
+  void Final(int tensor);
+  // All gradients are final: takes step t on all ranks. `mine`: this rank's part, without its sum of squares. Returns
+  // all ranks' parts. DATA_LOSS: a gradient is not finite, on this rank or another.
   absl::StatusOr<std::vector<RankStep>> Finish(core::Step t, RankStep mine);
+
+  // Notes the optimizer's step. It outlives the object.
+  void Trace(WorkTrace* trace) { trace_ = trace; }
 
   InnerOptimizer& optimizer() { return optimizer_; }
   std::optional<core::OffloadProgress> offload_progress() const { return optimizer_.progress(); }
   core::RankProgress rank_progress() const;
-  bool stop_requested() const { return parallel_.stop_requested(); }
+  bool stop_requested() const { return steps_.stop_requested(); }
 
  private:
   absl::StatusOr<std::vector<RankStep>> FinishGradients(core::Step t, RankStep mine);
   absl::StatusOr<std::vector<RankStep>> FinishMomenta(core::Step t, RankStep mine);
+  absl::StatusOr<double> SumOfSquares(core::Step t, const std::vector<double>& all);
 
-  DataParallel parallel_;
+  ShardedTensors& tensors_;
+  RankSteps steps_;
   InnerOptimizer optimizer_;
-  TensorValues* gradients_ = nullptr;
-  absl::Status early_;       // of momenta that crossed during backward
-  double all_reduce_bytes_;  // that a rank sends for its gradients in float32
+  const SquareGroups squares_;
+  WorkTrace* trace_ = nullptr;
+  absl::Status early_;             // of momenta that crossed during backward
+  const double all_reduce_bytes_;  // that a rank sends for its gradients in float32
 };
 
 }  // namespace causeway::worker

@@ -21,8 +21,8 @@ class StageRunner {
   virtual void BackwardInput(const plan::Operation& operation, std::span<const float> doutput,
                              std::span<float> dinput) = 0;
   virtual void BackwardWeight(const plan::Operation& operation) = 0;
-  // G, R and A, which may overlap later operations. Errors as the ranks'.
-  virtual absl::Status Synchronize(const plan::Operation& operation) = 0;
+  // Before A: the gradients of this stage are in the host's memory.
+  virtual absl::Status Deliver(int /*stage*/) { return absl::OkStatus(); }
 };
 
 }  // namespace causeway::worker

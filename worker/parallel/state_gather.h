@@ -9,7 +9,7 @@
 #include "core/manifest.h"
 #include "worker/model/tensor_values.h"
 #include "worker/optimizer/trainer_file.h"
-#include "worker/ranks/data_parallel.h"
+#include "worker/ranks/rank_steps.h"
 
 namespace causeway::worker {
 

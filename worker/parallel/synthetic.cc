@@ -13,6 +13,7 @@
 #include "core/thread.h"
 #include "offload/adamw.h"
 #include "worker/optimizer/trainer_file.h"
+#include "worker/parallel/held_tensors.h"
 
 namespace causeway::worker {
 namespace {
@@ -43,7 +44,7 @@ SyntheticTrainer::SyntheticTrainer(const core::RunConfig& config, const core::Si
       site_(site),
       world_(files.ranks.world()),
       manifest_(core::SyntheticManifest(config.synthetic)),
-      parameters_(manifest_) {
+      tensors_(HeldTensors::Everywhere(manifest_, files.ranks)) {
   const auto amplitude = config.synthetic.gradient_by_site.find(site);
   if (amplitude != config.synthetic.gradient_by_site.end()) amplitude_ = amplitude->second;
   for (int i = 0; i < parameters_.size(); ++i) {
@@ -54,8 +55,7 @@ SyntheticTrainer::SyntheticTrainer(const core::RunConfig& config, const core::Si
     }
   }
   if (PutsOff()) return;
-  gradients_.emplace(manifest_);
-  update_.emplace(config, manifest_, parameters_, bus(), files.calibration_path, files.ranks);
+  update_.emplace(config, *tensors_, bus(), files.calibration_path, files.ranks);
 }
 
 absl::StatusOr<StepResult> SyntheticTrainer::Step(core::Step t) {
@@ -72,7 +72,7 @@ absl::StatusOr<StepResult> SyntheticTrainer::Step(core::Step t) {
 
 absl::StatusOr<StepResult> SyntheticTrainer::Apply(core::Step t) {
   const core::Clock::TimePoint begin = core::SystemClock().Now();
-  update_->Begin(*gradients_);
+  update_->Begin();
   FillGradients(t);
   const double compute_s = core::SystemClock().SecondsSince(begin);
   ASSIGN_OR_RETURN(const std::vector<RankStep> steps,
@@ -121,11 +121,12 @@ absl::Status SyntheticTrainer::Load(const std::string& path) {
 void SyntheticTrainer::FillGradients(core::Step t) {
   uint64_t site = core::HashCombine(config_.seed, site_);
   if (update_->rank() > 0) site = core::HashCombine(site, update_->rank());
-  for (int i = gradients_->size() - 1; i >= 0; --i) {  // as backward does
-    const std::span<float> gradient = (*gradients_)[i];
+  TensorValues& gradients = tensors_->own().gradients;
+  for (int i = gradients.size() - 1; i >= 0; --i) {  // as backward does
+    const std::span<float> gradient = gradients[i];
     if (config_.synthetic.gradient == core::SyntheticGradient::kConstant) {
       std::ranges::fill(gradient, amplitude_ * update_->scale());
-      update_->FinalFrom(i);
+      update_->Final(i);
       continue;
     }
     const uint64_t stream = core::HashCombine(core::HashCombine(site, static_cast<uint64_t>(i)), t);
@@ -133,7 +134,7 @@ void SyntheticTrainer::FillGradients(core::Step t) {
       gradient[j] = amplitude_ * static_cast<float>(2 * core::UnitInterval(core::HashCombine(stream, j)) - 1);
       if (world_ > 1) gradient[j] *= update_->scale();
     }
-    update_->FinalFrom(i);
+    update_->Final(i);
   }
 }
 

@@ -90,14 +90,14 @@ class SyntheticTrainer : public Trainer {
   int world_;
   float amplitude_ = 0;  // by_site[site]
   core::Manifest manifest_;
-  TensorValues parameters_;
+  const std::unique_ptr<ShardedTensors> tensors_;
+  TensorValues& parameters_ = tensors_->own().weights;
   LazyStore store_{parameters_.MutableView(), &bus(), [this](int tensor) { CatchUp(tensor); }};
   // on_send only: the steps that some tensor still lacks, and how many of all deferred steps each tensor has taken.
   std::deque<core::Step> put_off_;
   int64_t forgotten_ = 0;  // deferred steps no longer in put_off_
   std::vector<int64_t> taken_;
-  std::optional<TensorValues> gradients_;  // every_step only
-  std::optional<SiteUpdate> update_;       // the same
+  std::optional<SiteUpdate> update_;  // every_step only
 };
 
 }  // namespace causeway::worker

@@ -30,8 +30,10 @@ absl::Status CheckRows(const core::RunConfig& config, const core::SiteId& site, 
 
 absl::StatusOr<std::unique_ptr<Trainer>> MakeTrainer(const core::RunConfig& config, const core::SiteId& site,
                                                      const TrainerFiles& files) {
-  RETURN_IF_ERROR(CheckRows(config, site, files.ranks.world()));
-  if (config.model_kind == core::ModelKind::kSynthetic) return SyntheticTrainer::Make(config, site, files);
+  if (config.model_kind == core::ModelKind::kSynthetic && files.pipeline_path.empty()) {
+    RETURN_IF_ERROR(CheckRows(config, site, files.ranks.world()));
+    return SyntheticTrainer::Make(config, site, files);
+  }
   return LlamaTrainer::Make(config, site, files);
 }
 

@@ -26,7 +26,7 @@
 #include "offload/bus_schedule.h"
 #include "replica/parameter_store.h"
 #include "worker/data/evaluation.h"
-#include "worker/ranks/data_parallel.h"
+#include "worker/ranks/rank_steps.h"
 
 namespace causeway::worker {
 

@@ -22,8 +22,8 @@
 #include "core/thread.h"
 #include "plan/what_if.h"
 #include "worker/device/blas_kernels.h"
-#include "worker/parallel/partition_trainer.h"
-#include "worker/parallel/partitioned_llama.h"
+#include "worker/parallel/level_shards.h"
+#include "worker/parallel/llama_trainer.h"
 #include "worker/ranks/ordered_collectives.h"
 #include "worker/ranks/thread_wire.h"
 
@@ -103,13 +103,13 @@ Measured Measure(const core::RunConfig& config, const Rates& rates, int steps, c
   for (int rank = 0; rank < kRanks; ++rank) {
     threads.emplace_back([&, rank] {
       OrderedCollectives values(ranks.wire(rank));
-      auto made = PartitionTrainer::Make(config, "site",
-                                         {.data_path = absl::GetFlag(FLAGS_data),
-                                          .ranks = {.values = &values, .timeout_s = 120},
-                                          .trace_path = trace,
-                                          .levels_path = levels});
+      auto made = LlamaTrainer::Make(config, "site",
+                                     {.data_path = absl::GetFlag(FLAGS_data),
+                                      .ranks = {.values = &values, .timeout_s = 120},
+                                      .trace_path = trace,
+                                      .levels_path = levels});
       CHECK(made.ok());
-      bytes[static_cast<size_t>(rank)] = static_cast<PartitionTrainer&>(**made).state_bytes();
+      bytes[static_cast<size_t>(rank)] = static_cast<LlamaTrainer&>(**made).state_bytes();
       for (int step = 0; step < steps; ++step) {
         CHECK(values.Await(values.Barrier(), TimeoutOf(120)).ok());
         const core::Clock::TimePoint begin = core::SystemClock().Now();
@@ -123,10 +123,7 @@ Measured Measure(const core::RunConfig& config, const Rates& rates, int steps, c
 }
 
 plan::PartitionPlan PlanOf(const core::RunConfig& config, const core::LinkLevels& levels) {
-  const PartitionLevels at = ResolvePartition(*config.inner.partition, levels);
-  const double parameters = static_cast<double>(core::NumParameters(core::LlamaManifest(config.llama)));
-  return *plan::PlanPartition({.parameters = parameters, .bytes = plan::ValueBytes::Float32(), .levels = levels},
-                              {.weights = at.weights, .gradients = at.gradients, .optimizer = at.optimizer});
+  return PartitionPlanOf(config.llama, levels, ResolvePartition(*config.inner.partition, levels));
 }
 
 void Run() {
@@ -148,12 +145,9 @@ void Run() {
     const int64_t bytes = Measure(large, {}, 0).state_bytes;
     const plan::PartitionPlan plan = PlanOf(large, LevelsAt(RatesAt(rate)));
     double gathered = 0;  // the largest layer's weights and gradients, while they are gathered
-    for (const std::vector<int>& group : GroupsOf(large.llama)) {
-      double values = 0;
-      for (const int tensor : group) {
-        values += static_cast<double>(core::LlamaManifest(large.llama)[static_cast<size_t>(tensor)].NumValues());
-      }
-      gathered = std::max(gathered, 2 * sizeof(float) * values);
+    const PartitionLayout layout = PartitionLayoutOf(large.llama, LevelsAt(RatesAt(rate)));
+    for (const LayoutGroup& group : layout.groups()) {
+      gathered = std::max(gathered, 2 * sizeof(float) * static_cast<double>(group.values));
     }
     absl::PrintF(
         "{\"strategy\": \"%s\", \"compute_s\": %.4f, \"step_s\": %.4f, \"predicted_s\": %.4f, \"parameters\": %d, "

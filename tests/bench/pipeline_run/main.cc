@@ -34,14 +34,14 @@ ABSL_FLAG(int, steps, 3, "of each schedule, of which the fastest counts");
 namespace causeway::worker {
 namespace {
 
-constexpr Collectives::Timeout kTimeout = std::chrono::seconds(60);
+constexpr double kTimeoutS = 60;
 constexpr int64_t kMessageValues = 8;  // no more than travels with its heading
 constexpr int64_t kGradientValues = 4096;
 
 // Waits as long as the simulator says that an operation takes.
 class TimedStages final : public StageRunner {
  public:
-  TimedStages(const plan::PipelineTimes& times, GradientExchange* exchange) : times_(times), exchange_(exchange) {}
+  explicit TimedStages(const plan::PipelineTimes& times) : times_(times) {}
 
   void Forward(const plan::Operation& operation, std::span<const float>, std::span<float>) override {
     Wait(TimesOf(operation).forward);
@@ -54,10 +54,6 @@ class TimedStages final : public StageRunner {
     Wait(TimesOf(operation).input);
   }
   void BackwardWeight(const plan::Operation& operation) override { Wait(TimesOf(operation).weight); }
-  absl::Status Synchronize(const plan::Operation& operation) override {
-    if (operation.kind == plan::OperationKind::kReduce) exchange_->Reduce(operation.stage);
-    return absl::OkStatus();
-  }
 
  private:
   const plan::StageTimes& TimesOf(const plan::Operation& operation) const {
@@ -68,6 +64,15 @@ class TimedStages final : public StageRunner {
   }
 
   const plan::PipelineTimes& times_;
+};
+
+// Nothing but gradients to reduce.
+class ReducedTensors final : public StageTensors {
+ public:
+  explicit ReducedTensors(GradientExchange* exchange) : exchange_(exchange) {}
+  void Reduce(int stage) override { exchange_->Reduce(stage); }
+
+ private:
   GradientExchange* const exchange_;
 };
 
@@ -97,21 +102,23 @@ double Measure(const plan::PipelineSchedule& schedule, const plan::PipelineTimes
       prctl(PR_SET_TIMERSLACK, 1);
       const auto at = static_cast<size_t>(rank);
       OrderedCollectives messages(message_ranks.wire(rank)), gradients(gradient_ranks.wire(rank));
-      const auto links = PipelineLinks::Open(messages, programs, 1, kMessageValues, kTimeout);
+      const auto links =
+          PipelineLinks::Open({.values = &messages, .timeout_s = kTimeoutS}, programs, 1, kMessageValues);
       CHECK(links.ok());
       std::vector<std::vector<float>> values(places.stages.size());
       for (size_t s = 0; s < values.size(); ++s) {
         if (!times.reduce_bytes.empty()) values[s].resize(static_cast<size_t>(times.reduce_bytes[s]) / sizeof(float));
       }
-      const auto exchange =
-          GradientExchange::Open(gradients, file, places, MutableTensors(values.begin(), values.end()), kTimeout);
+      const auto exchange = GradientExchange::Open({.values = &gradients, .timeout_s = kTimeoutS}, file, places,
+                                                   MutableTensors(values.begin(), values.end()), {});
       CHECK(exchange.ok());
-      TimedStages stages(times, exchange->get());
+      TimedStages stages(times);
+      ReducedTensors tensors(exchange->get());
       for (int step = 0; step < absl::GetFlag(FLAGS_steps); ++step) {
         std::vector<PipelineSpan> spans;
         begin.arrive_and_wait();
-        (*exchange)->Begin();
-        CHECK(RunPipelineStep(programs.devices[at], **links, stages, spans).ok());
+        (*exchange)->Begin(/*sums=*/true);
+        CHECK(RunPipelineStep(programs.devices[at], **links, tensors, stages, spans).ok());
         CHECK((*exchange)->Finish().ok());
         ends[at] = core::SystemClock().SecondsSince(start);
         end.arrive_and_wait();

@@ -15,7 +15,7 @@
 #include "core/thread.h"
 #include "worker/device/blas_kernels.h"
 #include "worker/model/llama_model.h"
-#include "worker/ranks/data_parallel.h"
+#include "worker/ranks/gradient_buckets.h"
 #include "worker/ranks/ordered_collectives.h"
 #include "worker/ranks/thread_wire.h"
 
@@ -59,17 +59,17 @@ class Rank {
     }
   }
 
-  Seconds Step(DataParallel& parallel, Kind kind) {
+  Seconds Step(GradientBuckets& buckets, Kind kind) {
     const core::Clock::TimePoint begin = core::SystemClock().Now();
     gradients_.Clear();
     (void)model_.Forward(weights_.View(), batch_);
     const core::Clock::TimePoint backward = core::SystemClock().Now();
-    if (kind != kAlone) parallel.Begin(gradients_.Flat());
+    if (kind != kAlone) buckets.Begin(gradients_.Flat());
     model_.Backward(weights_.View(), batch_, gradients_.MutableView(), 1, [&](int tensor) {
-      if (kind == kBeside) parallel.FinalFrom(gradients_.First(tensor));
+      if (kind == kBeside) buckets.FinalFrom(gradients_.First(tensor));
     });
     Seconds seconds{.backward = core::SystemClock().SecondsSince(backward)};
-    if (kind != kAlone) CHECK(parallel.Finish().ok());
+    if (kind != kAlone) CHECK(buckets.Finish().ok());
     seconds.step = core::SystemClock().SecondsSince(begin);
     return seconds;
   }
@@ -94,13 +94,13 @@ std::vector<Seconds> Measure(const core::LlamaConfig& llama, ThreadLinks links, 
       OrderedCollectives collectives(wires.wire(rank));
       Rank own(llama);
       const int64_t bytes = own.values() * static_cast<int64_t>(sizeof(float));
-      DataParallel parallel({.values = &collectives}, bytes / absl::GetFlag(FLAGS_buckets) + 1);
-      (void)own.Step(parallel, kAlone);
+      GradientBuckets buckets(&collectives, kTimeout, bytes / absl::GetFlag(FLAGS_buckets) + 1);
+      (void)own.Step(buckets, kAlone);
       seconds[rank].resize(kinds.size());
       for (int turn = 0; turn < turns; ++turn) {
         for (size_t kind = 0; kind < kinds.size(); ++kind) {
           CHECK(collectives.Await(collectives.Barrier(), kTimeout).ok());
-          seconds[rank][kind].push_back(own.Step(parallel, kinds[kind]));
+          seconds[rank][kind].push_back(own.Step(buckets, kinds[kind]));
         }
       }
       CHECK(collectives.Await(collectives.Barrier(), kTimeout).ok());

@@ -1,5 +1,3 @@
-#include "worker/ranks/data_parallel.h"
-
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +11,8 @@
 #include "tests/worker/ranks/gloo_ranks.h"
 #include "worker/data/site_batches.h"
 #include "worker/parallel/trainer.h"
+#include "worker/ranks/gradient_buckets.h"
+#include "worker/ranks/rank_steps.h"
 
 namespace causeway::worker {
 namespace {
@@ -105,8 +105,9 @@ TEST_P(KnownGradient, GivesEachRankTheBitsOfTheMeanAndSendsTheBytesOfTheFormula)
       const std::span<const float> theta = site.trainers[rank]->tensor(tensor);
       EXPECT_EQ(std::vector<float>(theta.begin(), theta.end()), Expected(config, world, tensor, kSteps));
     }
-    // An all-reduce sends 2 (R−1)/R of the gradients, up to a value of rounding in each part; a RankStep goes to each.
-    const int64_t steps = kSteps * (world - 1) * static_cast<int64_t>(sizeof(RankStep));
+    // An all-reduce sends 2 (R−1)/R of the gradients, up to a value of rounding in each part; a RankStep, and a
+    // sum of squares for each of the two tensors, goes to each.
+    const int64_t steps = kSteps * (world - 1) * static_cast<int64_t>(sizeof(RankStep) + 2 * sizeof(double));
     const double gradients = kSteps * 2.0 * (world - 1) / world * static_cast<double>(values * sizeof(float));
     EXPECT_NEAR(static_cast<double>(site.ranks[rank].collectives->sent_bytes() - steps), gradients,
                 kSteps * world * 2.0 * sizeof(float));
@@ -161,7 +162,7 @@ TEST(DataParallel, RanksBringTheirOwnRowsWhereTheRunSaysSo) {
 TEST(DataParallel, ARequestToStopReachesAllRanksWithTheStep) {
   std::vector<RankUnderTest> ranks = OverThreads(2);
   const std::vector<absl::Status> statuses = OnRanks(2, [&](int rank) -> absl::Status {
-    DataParallel parallel({.values = ranks[rank].collectives.get(), .stop_requested = [rank] { return rank == 1; }});
+    RankSteps parallel({.values = ranks[rank].collectives.get(), .stop_requested = [rank] { return rank == 1; }});
     ASSIGN_OR_RETURN(const auto steps, parallel.Share({.compute_s = rank == 1 ? 2.0 : 1.0}));
     const core::RankProgress progress = parallel.progress();
     const bool as_expected = parallel.stop_requested() && progress.ranks == 2 &&
@@ -187,12 +188,13 @@ std::vector<float> Gradient(const core::LlamaConfig& llama, int world, int64_t b
     TensorValues weights(manifest), gradients(manifest);
     InitializeLlama(llama, 1, weights);
     LlamaModel model(llama, kRows / world, llama.max_position_embeddings, LlamaModel::Use::kTraining);
-    DataParallel parallel({.values = ranks[rank].collectives.get()}, bucket_bytes);
+    const TrainerRanks own{.values = ranks[rank].collectives.get()};
+    GradientBuckets buckets(own.values, own.timeout(), bucket_bytes);
     (void)model.Forward(weights.View(), batch);
-    parallel.Begin(gradients.Flat());
-    model.Backward(weights.View(), batch, gradients.MutableView(), parallel.scale(),
-                   [&](int tensor) { parallel.FinalFrom(gradients.First(tensor)); });
-    RETURN_IF_ERROR(parallel.Finish());
+    buckets.Begin(gradients.Flat());
+    model.Backward(weights.View(), batch, gradients.MutableView(), own.data_scale(),
+                   [&](int tensor) { buckets.FinalFrom(gradients.First(tensor)); });
+    RETURN_IF_ERROR(buckets.Finish());
     if (rank == world - 1) first.assign(gradients.Flat().begin(), gradients.Flat().end());
     return absl::OkStatus();
   });
@@ -210,9 +212,9 @@ TEST(DataParallel, TheGradientOfALlamaIsThatOfOneRank) {
   for (const bool tied : {false, true}) {
     core::LlamaConfig llama = TinyLlama();
     llama.tie_word_embeddings = tied;
-    const std::vector<float> alone = Gradient(llama, 1, DataParallel::kBucketBytes);
+    const std::vector<float> alone = Gradient(llama, 1, GradientBuckets::kBytes);
     for (const int world : {2, 4}) {
-      const std::vector<float> shared = Gradient(llama, world, DataParallel::kBucketBytes);
+      const std::vector<float> shared = Gradient(llama, world, GradientBuckets::kBytes);
       EXPECT_LT(DistanceByNorm(alone, shared), 1e-6) << world;
       EXPECT_EQ(shared, Gradient(llama, world, /*bucket_bytes=*/4 * 999)) << "buckets change no bit";
     }

@@ -9,7 +9,7 @@
 #include "tests/worker/ranks/gloo_ranks.h"
 #include "worker/device/fake_backend.h"
 #include "worker/parallel/llama_stages.h"
-#include "worker/parallel/pipeline_trainer.h"
+#include "worker/parallel/llama_trainer.h"
 
 namespace causeway::worker {
 namespace {
@@ -51,11 +51,11 @@ Trained Train(const core::RunConfig& config, const plan::PipelineSchedule& sched
   const std::vector<absl::Status> statuses = OnRanks(world, [&](int rank) -> absl::Status {
     const auto at = static_cast<size_t>(rank);
     ASSIGN_OR_RETURN(trainers[at],
-                     PipelineTrainer::Make(config, "eu",
-                                           {.data_path = data,
-                                            .ranks = {.values = ranks[at].collectives.get(), .timeout_s = 60},
-                                            .pipeline_path = file},
-                                           make));
+                     LlamaTrainer::Make(config, "eu",
+                                        {.data_path = data,
+                                         .ranks = {.values = ranks[at].collectives.get(), .timeout_s = 60},
+                                         .pipeline_path = file},
+                                        make));
     for (core::Step t = 1; t <= kSteps; ++t) {
       ASSIGN_OR_RETURN(const StepResult result, trainers[at]->Step(t));
       if (rank == 0) trained.loss = result.loss;
@@ -66,7 +66,8 @@ Trained Train(const core::RunConfig& config, const plan::PipelineSchedule& sched
   if (!trained.status.ok()) return trained;
   for (size_t i = 0; i < trainers[0]->manifest().size(); ++i) {
     const auto tensor = static_cast<int>(i);
-    const auto values = trainers[static_cast<size_t>(trainers[0]->pieces(tensor).front().rank)]->tensor(tensor);
+    const std::vector<TensorPiece> pieces = trainers[0]->pieces(tensor);
+    const auto values = trainers[pieces.empty() ? 0 : static_cast<size_t>(pieces.front().rank)]->tensor(tensor);
     trained.tensors.emplace_back(values.begin(), values.end());
   }
   return trained;

@@ -1,5 +1,3 @@
-#include "worker/parallel/partition_trainer.h"
-
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +8,7 @@
 #include "tests/worker/model/test_values.h"
 #include "tests/worker/ranks/fake_nccl_ranks.h"
 #include "tests/worker/ranks/gloo_ranks.h"
+#include "worker/parallel/level_shards.h"
 #include "worker/parallel/llama_trainer.h"
 
 namespace causeway::worker {
@@ -75,10 +74,10 @@ Trained Train(const core::RunConfig& config, std::vector<RankUnderTest> ranks, c
   trained.statuses = OnRanks(world, [&](int rank) -> absl::Status {
     const auto at = static_cast<size_t>(rank);
     ASSIGN_OR_RETURN(trained.trainers[at],
-                     PartitionTrainer::Make(config, "eu",
-                                            {.data_path = Data(),
-                                             .ranks = {.values = trained.ranks[at].collectives.get(), .timeout_s = 60},
-                                             .levels_path = levels}));
+                     LlamaTrainer::Make(config, "eu",
+                                        {.data_path = Data(),
+                                         .ranks = {.values = trained.ranks[at].collectives.get(), .timeout_s = 60},
+                                         .levels_path = levels}));
     Trainer& trainer = *trained.trainers[at];
     if (!steps.load.empty()) RETURN_IF_ERROR(trainer.Load(steps.load));
     for (core::Step t = steps.from; t <= steps.to; ++t) {
@@ -204,10 +203,10 @@ TEST(PartitionTrainer, LevelsOfOtherRanksAreRefusedAndLevelsThatASiteLacksHaveOn
   std::vector<RankUnderTest> ranks = OverThreads(2);
   const std::string levels = Levels();  // written before there are ranks, which read it
   const std::vector<absl::Status> statuses = OnRanks(2, [&](int rank) {
-    return PartitionTrainer::Make(RunOf(kThree), "eu",
-                                  {.data_path = Data(),
-                                   .ranks = {.values = ranks[static_cast<size_t>(rank)].collectives.get()},
-                                   .levels_path = levels})
+    return LlamaTrainer::Make(RunOf(kThree), "eu",
+                              {.data_path = Data(),
+                               .ranks = {.values = ranks[static_cast<size_t>(rank)].collectives.get()},
+                               .levels_path = levels})
         .status();
   });
   EXPECT_THAT(std::string(statuses[1].message()), HasSubstr("expected levels of the site's 2 ranks, got 8"));

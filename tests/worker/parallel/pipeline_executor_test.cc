@@ -21,7 +21,6 @@
 namespace causeway::worker {
 namespace {
 
-constexpr Collectives::Timeout kTimeout = std::chrono::seconds(60);
 constexpr int64_t kSequence = 4;
 
 core::LlamaConfig ConfigOf(int layers) {
@@ -61,7 +60,6 @@ class Delayed final : public StageRunner {
     Delay();
     runner_.BackwardWeight(operation);
   }
-  absl::Status Synchronize(const plan::Operation& operation) override { return runner_.Synchronize(operation); }
 
  private:
   void Delay() {
@@ -72,6 +70,15 @@ class Delayed final : public StageRunner {
   StageRunner& runner_;
   const uint64_t seed_;
   uint64_t operations_ = 0;
+};
+
+// All tensors, on every device.
+class AllTensors final : public StageTensors {
+ public:
+  AllTensors(const Tensors& weights, std::vector<std::vector<float>>& gradients) {
+    weights_ = weights;
+    gradients_.assign(gradients.begin(), gradients.end());
+  }
 };
 
 struct Ran {
@@ -94,21 +101,15 @@ Ran RunOn(std::vector<RankUnderTest> ranks, const plan::PipelineSchedule& schedu
     const auto at = static_cast<size_t>(rank);
     for (const std::span<const float> tensor : weights) ran.gradients[at].emplace_back(tensor.size());
     ran.gradients[at].emplace_back(weights[0].size());
-    const MutableTensors sums(ran.gradients[at].begin(), ran.gradients[at].end());
-    LlamaStages stages({.config = config,
-                        .file = file,
-                        .device = rank,
-                        .batch_rows = 1,
-                        .sequence = kSequence,
-                        .weights = weights,
-                        .gradients = sums,
-                        .synchronize = [](const plan::Operation&) { return absl::OkStatus(); }});
-    ASSIGN_OR_RETURN(const auto links,
-                     PipelineLinks::Open(*ranks[at].collectives, programs, 1, stages.message_values(), kTimeout));
+    AllTensors tensors(weights, ran.gradients[at]);
+    LlamaStages stages(
+        {.config = config, .file = file, .device = rank, .batch_rows = 1, .sequence = kSequence, .tensors = tensors});
+    ASSIGN_OR_RETURN(const auto links, PipelineLinks::Open({.values = ranks[at].collectives.get(), .timeout_s = 60},
+                                                           programs, 1, stages.message_values()));
     Delayed delayed(stages, core::HashCombine(seed, at));
     RETURN_IF_ERROR(stages.BeginStep(BatchOf(config, schedule.micro_batches), 1));
     std::vector<PipelineSpan> spans;
-    RETURN_IF_ERROR(RunPipelineStep(programs.devices[at], *links, delayed, spans));
+    RETURN_IF_ERROR(RunPipelineStep(programs.devices[at], *links, tensors, delayed, spans));
     ran.activations[at] = stages.activations().size();
     messages[at] = links->sent_messages();
     bytes[at] = links->sent_bytes();

@@ -1,5 +1,3 @@
-#include "worker/parallel/pipeline_trainer.h"
-
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +10,7 @@
 #include "worker/parallel/llama_data.h"
 #include "worker/parallel/llama_stages.h"
 #include "worker/parallel/llama_trainer.h"
-#include "worker/parallel/pipelined_llama.h"
+#include "worker/parallel/stage_shards.h"
 
 namespace causeway::worker {
 namespace {
@@ -60,11 +58,11 @@ Trained Train(const core::RunConfig& config, const std::string& file, std::vecto
   trained.statuses = OnRanks(world, [&](int rank) -> absl::Status {
     const auto at = static_cast<size_t>(rank);
     ASSIGN_OR_RETURN(trained.trainers[at],
-                     PipelineTrainer::Make(config, "eu",
-                                           {.data_path = Data(),
-                                            .ranks = {.values = ranks[at].collectives.get(), .timeout_s = 60},
-                                            .pipeline_path = file},
-                                           LlamaStages::Make));
+                     LlamaTrainer::Make(config, "eu",
+                                        {.data_path = Data(),
+                                         .ranks = {.values = ranks[at].collectives.get(), .timeout_s = 60},
+                                         .pipeline_path = file},
+                                        LlamaStages::Make));
     Trainer& trainer = *trained.trainers[at];
     if (!checkpoint.load.empty()) RETURN_IF_ERROR(trainer.Load(checkpoint.load));
     for (core::Step t = checkpoint.after + 1; t <= checkpoint.after + kSteps; ++t) {
@@ -76,6 +74,12 @@ Trained Train(const core::RunConfig& config, const std::string& file, std::vecto
     return rank == 0 ? trainer.Save(checkpoint.save).status() : absl::OkStatus();
   });
   return trained;
+}
+
+// The first rank that holds it.
+size_t HolderOf(const Trained& trained, int tensor) {
+  const std::vector<TensorPiece> pieces = trained.trainers[0]->pieces(tensor);
+  return pieces.empty() ? 0 : static_cast<size_t>(pieces.front().rank);
 }
 
 void ExpectBitsOf(SerialReference& reference, Trained& trained, const std::string& what) {
@@ -133,7 +137,7 @@ TEST(PipelineTrainer, OfOneCopyHasTheBitsOfOneRankThatTrainsAsUsual) {
         Train(config, FileOf(*plan::Generate("1f1b", {.devices = 4, .micro_batches = 4})), OverThreads(4));
     for (size_t i = 0; i < (*alone)->manifest().size(); ++i) {
       const auto tensor = static_cast<int>(i);
-      const int rank = trained.trainers[0]->pieces(tensor).front().rank;
+      const size_t rank = HolderOf(trained, tensor);
       EXPECT_TRUE(
           std::ranges::equal((*alone)->tensor(tensor), trained.trainers[static_cast<size_t>(rank)]->tensor(tensor)));
     }
@@ -160,7 +164,7 @@ TEST(PipelineTrainer, ACheckpointGoesOnWithAnyNumberOfDevicesAndWithNone) {
       Trained again = on({.devices = devices, .micro_batches = 4}, name, 1, false, {.load = saved, .after = kSteps});
       for (size_t i = 0; i < (*alone)->manifest().size(); ++i) {
         const auto tensor = static_cast<int>(i);
-        const auto rank = static_cast<size_t>(again.trainers[0]->pieces(tensor).front().rank);
+        const size_t rank = HolderOf(again, tensor);
         EXPECT_TRUE(std::ranges::equal((*alone)->tensor(tensor), again.trainers[rank]->tensor(tensor)))
             << name << ": " << (*alone)->manifest()[i].name;
       }
@@ -199,25 +203,25 @@ TEST(PipelineTrainer, AGridOfPlacesAndShardsHasTheBitsOfASerialRun) {
 TEST(PipelineTrainer, OfShardsGathersAndScattersAsOftenAsTheFormulaSays) {
   constexpr int kMicroBatches = 8, kUnit = 2, kChunks = 2, kWidth = 2;
   const core::RunConfig config = RunOf(kMicroBatches, false, kWidth * kMicroBatches);
-  const plan::PipelineFile file = *FitPipeline(
+  const plan::PipelineFile fitted = *FitPipeline(
       {.schedule = *plan::Generate("zeropp", {.devices = 2, .micro_batches = kMicroBatches, .unit = kUnit}),
        .width = kWidth,
        .shards = true},
       "zeropp", config, 4);
+  const std::string file = FileOf(fitted.schedule, kWidth, /*shards=*/true);
   std::vector<RankUnderTest> ranks = OverThreads(4);
   const std::vector<absl::Status> statuses = OnRanks(4, [&](int rank) -> absl::Status {
-    const TrainerRanks own{.values = ranks[static_cast<size_t>(rank)].collectives.get(), .timeout_s = 60, .devices = 2};
-    ASSIGN_OR_RETURN(const LlamaData data, LlamaData::Open(config, "eu", {.data_path = Data(), .ranks = own}));
-    ASSIGN_OR_RETURN(const auto model, PipelinedLlama::Open(config, file, own, data.rows(), "", LlamaStages::Make));
-    ASSIGN_OR_RETURN(const Batch batch, data.BatchAt(1));
-    RETURN_IF_ERROR(model->Run(1, batch));
+    const TrainerRanks own{.values = ranks[static_cast<size_t>(rank)].collectives.get(), .timeout_s = 60};
+    ASSIGN_OR_RETURN(const auto trainer,
+                     LlamaTrainer::Make(config, "eu", {.data_path = Data(), .ranks = own, .pipeline_path = file}));
+    RETURN_IF_ERROR(trainer->Step(1).status());
     std::map<int, int> uses;
     int already = 0;
-    for (const plan::ScheduleStep& step : file.schedule.lists[static_cast<size_t>(rank / kWidth)]) {
+    for (const plan::ScheduleStep& step : fitted.schedule.lists[static_cast<size_t>(rank / kWidth)]) {
       if (step.first.kind == plan::OperationKind::kGather && uses[step.first.stage]++ > 0) ++already;
       if (step.first.kind == plan::OperationKind::kRelease) --uses[step.first.stage];
     }
-    const StageShards& shards = *model->shards();
+    const auto& shards = dynamic_cast<const StageShards&>(static_cast<LlamaTrainer&>(*trainer).tensors());
     EXPECT_EQ(shards.gathers() + already + shards.scatters(), 3 * kChunks * kMicroBatches / kUnit);
     EXPECT_EQ(shards.scatters(), kChunks * kMicroBatches / kUnit);
     EXPECT_LT(shards.buffers(), 2 * kChunks + 1);  // weights and gradients of the stages that are gathered

@@ -1,14 +1,6 @@
-// Data parallel training: each rank of a site takes its share of a step's batch, and all take the same update.
+// The steps of all ranks of a site: each one's loss, tokens and seconds, and the sums that all of them clip by.
 //
-//   backward ─► tensors from the last to the first are final ─► buckets of 25 MB ─► all-reduce, during backward
-//                                                                                        │
-//   Share(loss, …) ─► facts of all ranks                Finish ◄─────────────────────────┘ gradients are the sums
-//
-// Gradients lie in one array in manifest order, and backward reaches their ends first (the head or the norm; the
-// embedding, tied or not, comes last), so that a bucket is a range of that array and is reduced in place. Each rank's
-// gradient counts 1/R, which scale() returns for its computation. With one rank all of this is a no-op. One owner
-// thread. Source: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training" (arXiv
-// 2006.15704), section 3.2.3.
+// One owner thread.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +27,12 @@ struct TrainerRanks {
   Collectives* gradients() const { return device_values == nullptr ? values : device_values; }
   int rank() const { return values == nullptr ? 0 : values->rank(); }
   int world() const { return values == nullptr ? 1 : values->world(); }
+  Collectives::Timeout timeout() const { return TimeoutOf(timeout_s); }
   // The number of ranks that share the rows of a batch, and this rank's number among them.
   int data_world() const { return world() / devices; }
   int data_rank() const { return rank() % data_world(); }
+  // The factor of each rank's gradient, where their sum is the site's.
+  float data_scale() const { return 1.0f / static_cast<float>(data_world()); }
 };
 
 // Turns a rank's failure, which ends the site, into INTERNAL: its own code would mean something else to the step loop.
@@ -46,7 +41,7 @@ absl::Status RankFailure(const absl::Status& status);
 // One rank's part of a step, as sent to the others.
 struct RankStep {
   double loss = 0;              // mean over its rows
-  double sum_of_squares = 0;    // of the site's gradient, as its processor sums it
+  double sum_of_squares = 0;    // of its own gradient, or of the site's as its processor sums it
   double compute_s = 0;         // without waiting for the others
   int64_t tokens = 0;           // trained on in it
   bool stop_requested = false;  // of it
@@ -55,27 +50,18 @@ struct RankStep {
 // Sums of squares may differ between the ranks' processors; the sum of rank 0 counts for all, so that all clip equally.
 inline double SharedSquares(const std::vector<RankStep>& steps) { return steps[0].sum_of_squares; }
 
-class DataParallel {
+class RankSteps {
  public:
-  static constexpr int64_t kBucketBytes = int64_t{25} << 20;
-
-  DataParallel(TrainerRanks ranks, int64_t bucket_bytes = kBucketBytes)
-      : ranks_(std::move(ranks)), bucket_values_(bucket_bytes / static_cast<int64_t>(sizeof(float))) {}
+  explicit RankSteps(TrainerRanks ranks) : ranks_(std::move(ranks)) {}
 
   const TrainerRanks& ranks() const { return ranks_; }
   int rank() const { return ranks_.rank(); }
   int world() const { return ranks_.world(); }
-  float scale() const { return 1.0f / static_cast<float>(world()); }
 
-  // A step's gradients, none of which is final yet. They stay until Finish.
-  void Begin(std::span<float> gradients);
-  // The values from `first` on are final: reduces the full buckets.
-  void FinalFrom(int64_t first);
-  // All are final: returns when they are the sums over the ranks. INTERNAL names the rank that has failed, and how.
-  absl::Status Finish();
-
-  // Every rank's step, in their order. After Finish.
-  absl::StatusOr<std::vector<RankStep>> Share(RankStep mine);
+  // Every rank's step, in their order. INTERNAL names the rank that has failed, and how.
+  absl::StatusOr<std::vector<RankStep>> Share(RankStep mine) { return Share(mine, {}, {}); }
+  // And every rank's sums, back to back: `all` has world times as many as `sums`.
+  absl::StatusOr<std::vector<RankStep>> Share(RankStep mine, std::span<const double> sums, std::span<double> all);
 
   // The ranks as the site reports them, as of the last Share.
   const core::RankProgress& progress() const { return progress_; }
@@ -85,10 +71,6 @@ class DataParallel {
   void Note(const std::vector<RankStep>& steps);
 
   const TrainerRanks ranks_;
-  const int64_t bucket_values_;
-  std::span<float> gradients_;
-  int64_t reduced_from_ = 0;  // the values from here on have been handed over
-  Collectives::Ticket last_ = 0;
   int64_t sent_bytes_ = 0;           // until the last Share
   std::vector<double> late_step_s_;  // for each rank, the mean of recent ones
   core::RankProgress progress_;

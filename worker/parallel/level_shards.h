@@ -1,0 +1,109 @@
+// A model whose values all ranks of a site divide, over the levels of its links (inner.partition): data parallel,
+// ZeRO-1, 2 and 3 and one level for each state are settings of one algorithm.
+//
+//   G   weights' parts ─► the whole stage, until R
+//   R   behind a backward: gradients ─► this rank's part, summed over the ranks of the level
+//   Finish   to the optimizer's part, summed over all ranks          Spread   weights: from there to the weights' part
+//
+// A head that is the embedding lies in stage 0, which stays gathered through a micro-batch; its gradient is summed
+// apart, and added before the last R of the step. One owner thread; every rank makes the same calls. Bytes and memory:
+// plan/partition.h. Sources: arXiv 1910.02054 (ZeRO), 2501.04266 (levels).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/link_levels.h"
+#include "core/run_config.h"
+#include "plan/pipeline_file.h"
+#include "worker/parallel/gather_rooms.h"
+#include "worker/parallel/level_groups.h"
+#include "worker/parallel/level_meter.h"
+#include "worker/parallel/owned_parts.h"
+#include "worker/parallel/partition_layout.h"
+#include "worker/parallel/partitioned_values.h"
+#include "worker/parallel/sharded_tensors.h"
+#include "worker/ranks/rank_steps.h"
+
+namespace causeway::worker {
+
+// The levels with these names: a missing level has one rank, and each state is divided at least as far as the previous
+// one.
+PartitionLevels ResolvePartition(const core::PartitionConfig& names, const core::LinkLevels& levels);
+
+// The program of each rank, one stage a layer: for each micro-batch G F R of one layer after the other, then G B R
+// back.
+plan::PipelineFile PartitionProgram(const core::LlamaConfig& config, int64_t micro_batches, int world);
+
+// The values of each of these stages, divided; a tied head is stage 0's.
+PartitionLayout PartitionLayoutOf(const core::LlamaConfig& config, const core::LinkLevels& levels);
+
+// The memory and the bytes of this model's ranks.
+plan::PartitionPlan PartitionPlanOf(const core::LlamaConfig& config, const core::LinkLevels& levels,
+                                    const PartitionLevels& at);
+
+class LevelShards final : public ShardedTensors {
+ public:
+  // Every rank calls it. `ranks` outlive the object.
+  static absl::StatusOr<std::unique_ptr<LevelShards>> Open(const core::RunConfig& config,
+                                                           const core::LinkLevels& levels, const PartitionLevels& at,
+                                                           const TrainerRanks& ranks);
+
+  const MutableTensors& GradientsOf(int stage) override;
+  absl::Status Gather(int stage) override;
+  absl::Status Release(int stage) override;
+
+  OwnTensors& own() override { return own_; }
+
+  std::vector<StatePiece> own_pieces(int rank) const override;
+  std::vector<TensorPiece> pieces(int tensor) const override;
+  SquareGroups square_groups() const override;
+
+  absl::Status Initialize(const Fill& fill) override;
+  void ForEachRun(int tensor, int64_t first, int64_t count, const UseRun& use) override {
+    values_.ForEachRun(tensor, first, count, use);
+  }
+  std::unique_ptr<replica::ParameterStore> MakeStore(offload::BusSchedule* bus) override;
+
+  void ClearGradients() override { values_.ClearGradients(); }
+  void Begin(bool sums) override;
+  absl::Status Finish() override { return values_.FinishGradients(); }
+  absl::Status Spread() override;
+
+  int64_t sent_bytes() const override;
+  std::vector<core::LevelTraffic> levels() const override { return meter_.last_step(); }
+  int64_t bytes() const override;
+
+  // To trace them.
+  LevelGroups& groups() { return *groups_; }
+  std::vector<int64_t> stage_values() const;
+
+ private:
+  struct Gathered {
+    int uses = 0;                           // G without an R
+    std::vector<float> weights, gradients;  // none: no backward has used them yet
+  };
+
+  LevelShards(const core::RunConfig& config, const core::LinkLevels& levels, const PartitionLevels& at,
+              const TrainerRanks& ranks, std::unique_ptr<LevelGroups> groups);
+  void Show(int stage);
+  std::vector<int> Senders() const;  // of each part of the optimizer's level: the first rank that has it
+
+  const int world_;
+  const PartitionLevels at_;
+  const PartitionLayout layout_;
+  const std::unique_ptr<LevelGroups> groups_;
+  PartitionedValues values_;
+  const OwnedParts owned_;
+  OwnTensors own_;  // these
+  LevelMeter meter_;
+  std::map<int, Gathered> gathered_;  // by stage
+  GatherRooms rooms_;
+  std::vector<float> tied_head_;  // the head's gradient where it is the embedding
+  const int64_t micro_batches_;
+  int64_t backwards_ = 0;  // of stage 0, in this step
+};
+
+}  // namespace causeway::worker

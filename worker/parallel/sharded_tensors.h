@@ -1,0 +1,114 @@
+// Weights and gradients of a model on one rank of its site: what is held here, what a stage computes with, and when
+// values move between ranks.
+//
+//   Begin ─► Gather(stage) ─► weights(), GradientsOf(stage) ◄─ F, B, I, W ─► Release(stage) ─► …
+//         ─► Finish: own().gradients are the site's ─► optimizer ─► own().weights ─► Spread: to all that hold them
+//
+// Three versions: HeldTensors (each tensor whole wherever its stages are: data parallel, pipelines), StageShards (the
+// ranks of a pipeline's place divide its tensors), LevelShards (all ranks divide all values, over the levels of their
+// links). Every rank makes the same calls in the order of its program; one owner thread. Statuses are the ranks'.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/manifest.h"
+#include "core/membership.h"
+#include "offload/bus_schedule.h"
+#include "replica/parameter_store.h"
+#include "worker/model/tensor_values.h"
+#include "worker/parallel/state_gather.h"
+#include "worker/parallel/trainer.h"
+
+namespace causeway::worker {
+
+// The part of them that the executor and the stages know.
+class StageTensors {
+ public:
+  virtual ~StageTensors() = default;
+
+  // As LlamaStage indexes them; empty where there are none now. The vectors stay; G and R change what they view.
+  const Tensors& weights() const { return weights_; }
+  const MutableTensors& gradients() const { return gradients_; }
+  // With memory for the gradients of a stage that has been gathered: zero at first.
+  virtual const MutableTensors& GradientsOf(int /*stage*/) { return gradients_; }
+
+  virtual absl::Status Gather(int /*stage*/) { return absl::OkStatus(); }   // G
+  virtual absl::Status Release(int /*stage*/) { return absl::OkStatus(); }  // R
+  virtual void Reduce(int /*stage*/) {}                                     // A
+
+ protected:
+  Tensors weights_;
+  MutableTensors gradients_;
+};
+
+// ‖g‖² of the site is the sum over these groups, in their order, of each one's sum on the rank that counts it. The
+// grouping of the sums of doubles is part of a setting's bits.
+struct SquareGroups {
+  struct Group {
+    int rank = -1;     // that counts it; −1: not counted
+    std::string what;  // for people: "gradient of NAME"
+  };
+  std::vector<Group> groups;
+  std::vector<int> group_of;  // of each own tensor
+};
+
+// The values that a rank's optimizer updates, as separate tensors: whole ones, or parts.
+struct OwnTensors {
+  explicit OwnTensors(core::Manifest all) : manifest(std::move(all)), weights(manifest), gradients(manifest) {}
+  // Over memory of that size, which outlives the object.
+  OwnTensors(core::Manifest all, std::span<float> weight_values, std::span<float> gradient_values)
+      : manifest(std::move(all)), weights(manifest, weight_values), gradients(manifest, gradient_values) {}
+
+  const core::Manifest manifest;
+  TensorValues weights, gradients;
+};
+
+class ShardedTensors : public StageTensors {
+ public:
+  const core::Manifest& manifest() const { return manifest_; }  // of the whole model
+
+  virtual OwnTensors& own() = 0;
+
+  // ---- Which rank holds what ----
+  virtual std::vector<StatePiece> own_pieces(int rank) const = 0;  // of the own tensors of a rank, in their order
+  virtual std::vector<TensorPiece> pieces(int tensor) const = 0;   // as Trainer's
+  virtual SquareGroups square_groups() const = 0;
+
+  // ---- θ here ----
+  // Calls `fill(manifest, values)` for whole tensors, in groups, and keeps what belongs here.
+  using Fill = std::function<absl::Status(const core::Manifest& manifest, TensorValues& values)>;
+  virtual absl::Status Initialize(const Fill& fill) = 0;
+  // Calls `use(first, values)` for each run of values [first, first + count) of a tensor that this rank holds.
+  using UseRun = std::function<void(int64_t first, std::span<float> values)>;
+  virtual void ForEachRun(int tensor, int64_t first, int64_t count, const UseRun& use) = 0;
+  std::span<float> tensor(int i);  // as Trainer's: in place, or a copy of the values here with zeros for the others
+  virtual std::unique_ptr<replica::ParameterStore> MakeStore(offload::BusSchedule* bus) = 0;
+
+  // ---- A step ----
+  virtual void ClearGradients() = 0;
+  // Without `sums` each rank keeps its own gradients in Finish: only where every rank holds everything.
+  virtual void Begin(bool sums) = 0;
+  // Gradients of this tensor and of all after it are final: only where one stage is the whole model.
+  virtual void Final(int /*tensor*/) {}
+  virtual absl::Status Finish() = 0;
+  virtual absl::Status Spread() { return absl::OkStatus(); }
+
+  virtual int64_t sent_bytes() const = 0;  // so far, beside those of the site's own collectives
+  virtual std::vector<core::LevelTraffic> levels() const { return {}; }  // of the last step
+  virtual int64_t bytes() const = 0;  // of weights and gradients, with those that are gathered
+
+ protected:
+  explicit ShardedTensors(core::Manifest manifest) : manifest_(std::move(manifest)) {}
+
+ private:
+  const core::Manifest manifest_;
+  std::vector<float> copied_;  // of tensor()
+};
+
+}  // namespace causeway::worker

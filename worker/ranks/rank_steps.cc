@@ -1,0 +1,60 @@
+#include "worker/ranks/rank_steps.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "core/check.h"
+#include "worker/ranks/late_mean.h"
+
+namespace causeway::worker {
+
+absl::Status RankFailure(const absl::Status& status) {
+  return status.ok() ? status : absl::InternalError(status.message());
+}
+
+absl::StatusOr<std::vector<RankStep>> RankSteps::Share(RankStep mine, std::span<const double> sums,
+                                                       std::span<double> all) {
+  mine.stop_requested = ranks_.stop_requested != nullptr && ranks_.stop_requested();
+  if (world() == 1) {
+    std::ranges::copy(sums, all.begin());
+    return std::vector<RankStep>{mine};
+  }
+  const size_t bytes = sizeof(RankStep) + sums.size_bytes();
+  std::vector<std::byte> own(bytes), every(bytes * static_cast<size_t>(world()));
+  std::memcpy(own.data(), &mine, sizeof(RankStep));
+  if (!sums.empty()) std::memcpy(own.data() + sizeof(RankStep), sums.data(), sums.size_bytes());
+  const Collectives::Ticket ticket =
+      ranks_.values->AllGather(BytesOf(std::span<const std::byte>(own)), BytesOf(std::span(every)));
+  RETURN_IF_ERROR(RankFailure(ranks_.values->Await(ticket, ranks_.timeout())));
+  std::vector<RankStep> steps(static_cast<size_t>(world()));
+  for (size_t rank = 0; rank < steps.size(); ++rank) {
+    const std::byte* const theirs = every.data() + rank * bytes;
+    std::memcpy(&steps[rank], theirs, sizeof(RankStep));
+    if (!sums.empty()) std::memcpy(&all[rank * sums.size()], theirs + sizeof(RankStep), sums.size_bytes());
+  }
+  Note(steps);
+  return steps;
+}
+
+void RankSteps::Note(const std::vector<RankStep>& steps) {
+  late_step_s_.resize(steps.size());
+  for (size_t rank = 0; rank < steps.size(); ++rank) {
+    AddToLateMean(steps[rank].compute_s, late_step_s_[rank]);
+    stop_requested_ = stop_requested_ || steps[rank].stop_requested;
+  }
+  int64_t sent = ranks_.values->sent_bytes();
+  if (ranks_.device_values != nullptr) sent += ranks_.device_values->sent_bytes();
+  const auto slowest = std::ranges::max_element(late_step_s_);
+  progress_ = {.ranks = world(),
+               .hosts = ranks_.hosts,
+               .slowest = ranks_.values->NameOf(static_cast<int>(slowest - late_step_s_.begin())),
+               .slowest_step_s = *slowest,
+               .standing_still = {},
+               .step_bytes = static_cast<double>(sent - std::exchange(sent_bytes_, sent)),
+               .onebit_adam = {},
+               .levels = {}};
+}
+
+}  // namespace causeway::worker
