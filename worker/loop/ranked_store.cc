@@ -51,50 +51,47 @@ bool IsDivided(const Trainer& trainer) { return !trainer.pieces(0).empty(); }
 
 int64_t ValuesOf(const replica::UnitRange& range) { return range.count * core::kUnitValues; }
 
-// Values of a range on a rank: where they are in their tensor, and in an array beside the ranges.
-struct HeldPart {
-  int rank = 0, tensor = 0;
-  int64_t first = 0, count = 0;
-  int64_t at_all = 0;   // of all ranges
-  int64_t at_held = 0;  // of the ranges of which the rank has a part
-  bool reads = false;   // no rank before has them
+struct HeldPiece {
+  Piece piece;          // of a range, on a rank; `at` in an array of all ranges
+  int64_t at_held = 0;  // in one of the ranges of which the rank has a piece
+  bool reads = false;   // no rank before has it
 };
 
 struct Held {
   replica::UnitRanges ranges;
-  std::vector<HeldPart> parts;
-  int64_t values = 0, padded = 0;  // of the parts, and of the ranges
+  std::vector<HeldPiece> pieces;
+  int64_t values = 0, padded = 0;  // of the pieces, and of the ranges
 };
 
 // On all ranks, in their order; `at` counts from the range.
-std::vector<HeldPart> PartsOf(const Trainer& trainer, const replica::UnitRange& range) {
+std::vector<HeldPiece> PiecesOf(const Trainer& trainer, const replica::UnitRange& range) {
   const int64_t begin = range.first * core::kUnitValues, end = begin + ValuesOf(range);
-  const std::vector<TensorPiece> pieces = trainer.pieces(range.tensor);
-  std::vector<HeldPart> parts;
-  for (const TensorPiece& piece : pieces) {
+  const std::vector<Piece> pieces = trainer.pieces(range.tensor);
+  std::vector<HeldPiece> held;
+  for (const Piece& piece : pieces) {
     const int64_t first = std::max(begin, piece.first), last = std::min(end, piece.first + piece.count);
     if (first >= last) continue;
     const auto reader = std::ranges::find_if(
-        pieces, [&](const TensorPiece& other) { return other.first == piece.first && other.count == piece.count; });
-    parts.push_back(
-        {piece.rank, range.tensor, first, last - first, first - begin, first - begin, reader->rank == piece.rank});
+        pieces, [&](const Piece& other) { return other.first == piece.first && other.count == piece.count; });
+    held.push_back(
+        {{piece.rank, range.tensor, first, last - first, first - begin}, first - begin, reader->rank == piece.rank});
   }
-  return parts;
+  return held;
 }
 
 Held HeldBy(const Trainer& trainer, const replica::UnitRanges& all, int rank) {
   Held held;
   int64_t at = 0;
   for (const replica::UnitRange& range : all) {
-    const size_t parts_before = held.parts.size();
-    for (HeldPart part : PartsOf(trainer, range)) {
-      if (part.rank != rank) continue;
-      part.at_all += at;
-      part.at_held += held.padded;
-      held.values += part.count;
-      held.parts.push_back(part);
+    const size_t pieces_before = held.pieces.size();
+    for (HeldPiece each : PiecesOf(trainer, range)) {
+      if (each.piece.rank != rank) continue;
+      each.piece.at += at;
+      each.at_held += held.padded;
+      held.values += each.piece.count;
+      held.pieces.push_back(each);
     }
-    if (held.parts.size() > parts_before) {
+    if (held.pieces.size() > pieces_before) {
       held.ranges.push_back(range);
       held.padded += ValuesOf(range);
     }
@@ -108,24 +105,24 @@ std::span<Value> Within(std::span<Value> array, int64_t first, int64_t count) {
   return array.subspan(static_cast<size_t>(first), static_cast<size_t>(count));
 }
 
-// The parts one after the other, out of an array of all ranges.
+// The pieces one after the other, out of an array of all ranges.
 std::vector<float> Packed(const Held& held, std::span<const float> all) {
   std::vector<float> values;
   values.reserve(static_cast<size_t>(held.values));
-  for (const HeldPart& part : held.parts) {
-    const auto from = Within(all, part.at_all, part.count);
+  for (const HeldPiece& each : held.pieces) {
+    const auto from = Within(all, each.piece.at, each.piece.count);
     values.insert(values.end(), from.begin(), from.end());
   }
   return values;
 }
 
-// Moves a rank's part of the ranges by its packed values.
+// Moves a rank's pieces of the ranges by their packed values.
 absl::Status MovePacked(Trainer& trainer, const Held& held, replica::Movement movement, std::span<const float> packed) {
   std::vector<float> padded(static_cast<size_t>(held.padded));
   int64_t next = 0;
-  for (const HeldPart& part : held.parts) {
-    std::ranges::copy(Within(packed, next, part.count), padded.begin() + part.at_held);
-    next += part.count;
+  for (const HeldPiece& each : held.pieces) {
+    std::ranges::copy(Within(packed, next, each.piece.count), padded.begin() + each.at_held);
+    next += each.piece.count;
   }
   movement.values = padded;
   return trainer.store().Move(held.ranges, movement);
@@ -149,8 +146,8 @@ absl::StatusOr<uint64_t> DigestOf(Trainer& trainer, const replica::UnitRanges& r
   const Held held = HeldBy(trainer, ranges, rank);
   std::vector<float> values(static_cast<size_t>(held.padded));
   RETURN_IF_ERROR(trainer.store().Read(held.ranges, values));
-  for (const HeldPart& part : held.parts) {
-    add(part.tensor, part.first, Within(std::span<const float>(values), part.at_held, part.count));
+  for (const HeldPiece& each : held.pieces) {
+    add(each.piece.tensor, each.piece.first, Within(std::span<const float>(values), each.at_held, each.piece.count));
   }
   return digest;
 }
@@ -180,8 +177,8 @@ std::vector<int> TwinsOf(const Trainer& trainer, const replica::UnitRanges& rang
   using Pieces = std::vector<std::tuple<int, int64_t, int64_t>>;  // tensor, first, count
   std::vector<Pieces> pieces(twins.size());
   for (const replica::UnitRange& range : ranges) {
-    for (const HeldPart& part : PartsOf(trainer, range)) {
-      pieces[static_cast<size_t>(part.rank)].emplace_back(part.tensor, part.first, part.count);
+    for (const HeldPiece& each : PiecesOf(trainer, range)) {
+      pieces[static_cast<size_t>(each.piece.rank)].emplace_back(each.piece.tensor, each.piece.first, each.piece.count);
     }
   }
   std::map<Pieces, int> first;
@@ -234,11 +231,11 @@ absl::Status RankedStore::DoMove(const replica::UnitRanges& ranges, const replic
   return CheckMoved(control_, own_, ranges);
 }
 
-// Sends each rank the values of its part, and moves the leader's own part here.
+// Sends each rank the values of its pieces, and moves the leader's own here.
 absl::Status RankedStore::GiveValues(const replica::UnitRanges& ranges, const replica::Movement& movement) {
   for (int rank = control_.group().world() - 1; rank >= 0; --rank) {
     const Held held = HeldBy(own_, ranges, rank);
-    if (held.parts.empty()) continue;
+    if (held.pieces.empty()) continue;
     const std::vector<float> values = Packed(held, movement.values);
     RETURN_IF_ERROR(rank > 0 ? control_.Await(control_.group().Send(BytesOf(std::span(values)), rank))
                              : MovePacked(own_, held, movement, values));
@@ -256,12 +253,13 @@ int64_t RankedStore::BeginRead(const replica::UnitRanges& ranges, std::span<floa
   Read read{.begun = control_.Tell({.kind = Kind::kRead, .payload = RangesPayload(ranges)})};
   int64_t at = 0;
   for (const replica::UnitRange& range : ranges) {
-    const std::vector<HeldPart> parts = read.begun.ok() ? PartsOf(own_, range) : std::vector<HeldPart>();
-    for (const HeldPart& part : parts) {
-      if (!part.reads || part.rank == 0) continue;
-      read.received = control_.group().Receive(BytesOf(Within(staging, at + part.at_all, part.count)), part.rank);
+    const std::vector<HeldPiece> parts = read.begun.ok() ? PiecesOf(own_, range) : std::vector<HeldPiece>();
+    for (const HeldPiece& each : parts) {
+      if (!each.reads || each.piece.rank == 0) continue;
+      read.received =
+          control_.group().Receive(BytesOf(Within(staging, at + each.piece.at, each.piece.count)), each.piece.rank);
     }
-    if (std::ranges::any_of(parts, [](const HeldPart& part) { return part.reads && part.rank == 0; })) {
+    if (std::ranges::any_of(parts, [](const HeldPiece& each) { return each.reads && each.piece.rank == 0; })) {
       read.own.push_back(own_.store().BeginRead({range}, Within(staging, at, ValuesOf(range))));
     }
     at += ValuesOf(range);
@@ -293,7 +291,7 @@ absl::Status FollowMove(const RankCommand& command, Trainer& trainer, RankContro
     RETURN_IF_ERROR(control.Broadcast(BytesOf(std::span(values))));
     movement.values = values;
     RETURN_IF_ERROR(trainer.store().Move(ranges, movement));
-  } else if (const Held held = HeldBy(trainer, ranges, control.group().rank()); !held.parts.empty()) {
+  } else if (const Held held = HeldBy(trainer, ranges, control.group().rank()); !held.pieces.empty()) {
     std::vector<float> values(static_cast<size_t>(held.values));
     RETURN_IF_ERROR(control.Await(control.group().Receive(BytesOf(std::span(values)), 0)));
     RETURN_IF_ERROR(MovePacked(trainer, held, movement, values));
@@ -305,12 +303,12 @@ absl::Status FollowRead(const RankCommand& command, Trainer& trainer, RankContro
   replica::Movement unused;
   for (const replica::UnitRange& range : ParseRanges(command.payload, unused)) {
     const Held held = HeldBy(trainer, {range}, control.group().rank());
-    if (std::ranges::none_of(held.parts, &HeldPart::reads)) continue;
+    if (std::ranges::none_of(held.pieces, &HeldPiece::reads)) continue;
     std::vector<float> values(static_cast<size_t>(held.padded));
     RETURN_IF_ERROR(trainer.store().Read({range}, values));
-    for (const HeldPart& part : held.parts) {
-      if (!part.reads) continue;
-      const auto from = Within(std::span<const float>(values), part.at_held, part.count);
+    for (const HeldPiece& each : held.pieces) {
+      if (!each.reads) continue;
+      const auto from = Within(std::span<const float>(values), each.at_held, each.piece.count);
       RETURN_IF_ERROR(control.Await(control.group().Send(BytesOf(from), 0)));
     }
   }

@@ -37,7 +37,7 @@ class RankedTrainer final : public Trainer {
   const core::Manifest& manifest() const override { return own_.manifest(); }
   replica::ParameterStore& store() override { return store_; }
   std::span<float> tensor(int i) override { return own_.tensor(i); }
-  std::vector<TensorPiece> pieces(int tensor) const override { return own_.pieces(tensor); }
+  std::vector<Piece> pieces(int tensor) const override { return own_.pieces(tensor); }
   absl::Status initial_values() const override { return own_.initial_values(); }
   absl::StatusOr<StepResult> Step(core::Step t) override;
   std::optional<core::OffloadProgress> offload_progress() const override { return own_.offload_progress(); }

@@ -133,10 +133,6 @@ absl::StatusOr<std::unique_ptr<Trainer>> MakePipeline(const DeviceChoice& choice
                                                       const core::SiteId& site, const TrainerFiles& files,
                                                       std::shared_ptr<ComputeBackend> backend) {
   ASSIGN_OR_RETURN(const DeviceSettings settings, SettingsOf(choice));
-  if (settings.recompute.value_or(Recompute::kNone) != Recompute::kNone) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--recompute: expected none with --pipeline, got ", choice.recompute));
-  }
   for (const auto& [flag, given] :
        {std::pair("offload_k", choice.offload_k), {"resident_share", choice.resident_share}}) {
     if (given.empty()) continue;
@@ -145,7 +141,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> MakePipeline(const DeviceChoice& choice
   }
   if (choice.device != kFake) RETURN_IF_ERROR(CheckGpuShape(config.llama, settings.type));
   return LlamaTrainer::Make(config, site, files, [&](const StagesRequest& request) {
-    return GpuStages::Make(request, settings.type, backend);
+    return GpuStages::Make(request, settings.type, settings.recompute, backend);
   });
 }
 

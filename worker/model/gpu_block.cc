@@ -17,6 +17,14 @@ GpuBlock<T>::GpuBlock(const GpuBlocks<T>* blocks, const Firsts& firsts, const Gp
               .dnormed_middle = blocks->dnormed,
               .dqkv = blocks->dqkv,
               .dnormed_input = blocks->dnormed};
+  if (blocks->apart) {
+    between_ = {.doutput = values(rows * hidden),
+                .dgate_up = values(rows * 2 * width),
+                .dnormed_middle = values(rows * hidden),
+                .dmiddle = values(rows * hidden),
+                .dqkv = values(rows * blocks->qkv_size()),
+                .dnormed_input = values(rows * hidden)};
+  }
   if (first != nullptr && blocks->recompute == Recompute::kBlock) {
     kept_ = first->kept_;  // one block's values at a time
     kept_.input = values(rows * hidden);
@@ -34,13 +42,6 @@ GpuBlock<T>::GpuBlock(const GpuBlocks<T>* blocks, const Firsts& firsts, const Gp
            .middle_scale = floats(rows),
            .gate_up = values(rows * 2 * width),
            .activated = shared != nullptr ? shared->activated : values(rows * width)};
-  if (!blocks->apart) return;
-  between_ = {.doutput = values(rows * hidden),
-              .dgate_up = values(rows * 2 * width),
-              .dnormed_middle = values(rows * hidden),
-              .dmiddle = values(rows * hidden),
-              .dqkv = values(rows * blocks->qkv_size()),
-              .dnormed_input = values(rows * hidden)};
 }
 
 template <typename T>
@@ -114,7 +115,8 @@ void GpuBlock<T>::BackwardInput(const T* parameters, float* gradients, T* dstrea
 }
 
 template <typename T>
-void GpuBlock<T>::BackwardWeight(float* gradients) {
+void GpuBlock<T>::BackwardWeight(const T* parameters, float* gradients) {
+  Remake(parameters);  // other blocks, or micro-batches, have used the memory since I
   FeedForwardWeight(gradients, At(between_.doutput));
   blocks_->layers->NormBackwardWeight(MiddleNorm(nullptr), gradients + firsts_[kMiddleNorm]);
   AttentionWeight(gradients, At(between_.dmiddle));

@@ -49,7 +49,7 @@ class GpuBlock {
   void Forward(const T* parameters, T* output);
   // `dstream` holds the gradient of the block's output, and then of its input. Also does W if `gradients` is not null.
   void BackwardInput(const T* parameters, float* gradients, T* dstream);
-  void BackwardWeight(float* gradients);
+  void BackwardWeight(const T* parameters, float* gradients);
 
  private:
   struct Kept {

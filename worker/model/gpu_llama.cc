@@ -31,7 +31,7 @@ class LlamaOf final : public GpuLlama {
   void Forward(const void* parameters) override;
   void Backward(const void* parameters, float* gradients, float scale, const OnFinal& queued, bool last) override;
   void BackwardInput(const void* parameters, float scale) override;
-  void BackwardWeight(float* gradients) override;
+  void BackwardWeight(const void* parameters, float* gradients) override;
   void Evaluate(const void* parameters) override {
     head_->Evaluate(static_cast<const T*>(parameters), batch_.targets());
   }
@@ -268,9 +268,10 @@ void LlamaOf<T>::BackwardInput(const void* given, float scale) {
 }
 
 template <typename T>
-void LlamaOf<T>::BackwardWeight(float* gradients) {
+void LlamaOf<T>::BackwardWeight(const void* given, float* gradients) {
+  const T* const parameters = static_cast<const T*>(given);
   if (head_) head_->BackwardWeight(At(places_.output), HeadGradients(gradients));
-  for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) block->BackwardWeight(gradients);
+  for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) block->BackwardWeight(parameters, gradients);
   if (range_.embedding) EmbeddingBackwardWeight(gradients);
 }
 

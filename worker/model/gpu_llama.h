@@ -41,7 +41,7 @@ class GpuLlama {
     int64_t room_bytes = 0;                                // of each of rooms(); multiples of 256
     std::shared_ptr<DeviceAttention> attention = nullptr;  // of these rows and this type; null: the backend's
 
-    // One of a pipeline, for one micro-batch at a time; without recomputing.
+    // One of a pipeline, for one micro-batch at a time.
     struct Stage {
       StageRange range;
       std::vector<int64_t> firsts;  // of each tensor in the flat arrays, and of the tied head's gradient
@@ -78,9 +78,10 @@ class GpuLlama {
   // model sums the head's part separately until the step's `last` micro-batch, and adds it then, as LlamaModel.
   virtual void Backward(const void* parameters, float* gradients, float scale, const OnFinal& queued = nullptr,
                         bool last = true) = 0;
-  // Backward of a stage in two parts, I and W, with the bits of the whole. Between them nothing else may be computed.
+  // Backward of a stage in two parts, I and W, with the bits of the whole. Between them nothing else may be computed
+  // with this object.
   virtual void BackwardInput(const void* parameters, float scale) = 0;
-  virtual void BackwardWeight(float* gradients) = 0;
+  virtual void BackwardWeight(const void* parameters, float* gradients) = 0;
   // A stage's messages, [rows, hidden] values of the type: the input of Forward where the embedding is elsewhere, its
   // output where the head is elsewhere, and the gradient of the output, which becomes that of the input.
   virtual void* input() const = 0;

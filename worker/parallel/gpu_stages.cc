@@ -1,5 +1,7 @@
 #include "worker/parallel/gpu_stages.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -29,13 +31,23 @@ std::map<int, int> MostInFlight(const std::vector<plan::ScheduleStep>& list) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelStages>> GpuStages::Make(const StagesRequest& request, ValueType type,
+                                                             std::optional<Recompute> recompute,
                                                              std::shared_ptr<ComputeBackend> backend) {
   if (request.file.shards) {
     return absl::InvalidArgumentError("--pipeline: expected width N copies on a device, got shards");
   }
-  std::unique_ptr<GpuStages> stages(new GpuStages(request, type, std::move(backend)));
-  RETURN_IF_ERROR(stages->Allocate(request, type));
-  return stages;
+  absl::Status no_memory;
+  for (const Recompute level : kAllRecompute) {
+    if (recompute && level != *recompute) continue;
+    std::unique_ptr<GpuStages> stages(new GpuStages(request, type, backend));
+    no_memory = stages->Allocate(request, type, level);
+    if (!no_memory.ok() && !absl::IsResourceExhausted(no_memory)) return no_memory;
+    if (!no_memory.ok()) continue;
+    spdlog::info("stages on {} compute in {} and recompute {}", backend->device().name(),
+                 type == ValueType::kFloat32 ? "float32" : "bfloat16", RecomputeName(level));
+    return stages;
+  }
+  return no_memory;
 }
 
 GpuStages::GpuStages(const StagesRequest& request, ValueType type, std::shared_ptr<ComputeBackend> backend)
@@ -44,7 +56,7 @@ GpuStages::GpuStages(const StagesRequest& request, ValueType type, std::shared_p
       message_values_(request.batch_rows * request.sequence * request.config.hidden_size),
       batches_(request.file.schedule) {}
 
-absl::Status GpuStages::Allocate(const StagesRequest& request, ValueType type) {
+absl::Status GpuStages::Allocate(const StagesRequest& request, ValueType type, Recompute recompute) {
   RETURN_IF_ERROR(values_.Allocate());
   const PipelinePlaces places = PlacesOf(request.file, request.config);
   for (const auto& [stage, most] : MostInFlight(request.file.schedule.lists[static_cast<size_t>(request.device)])) {
@@ -57,6 +69,7 @@ absl::Status GpuStages::Allocate(const StagesRequest& request, ValueType type) {
                          {.batch_rows = request.batch_rows,
                           .sequence = request.sequence,
                           .type = type,
+                          .recompute = recompute,
                           .stage = GpuLlama::Options::Stage{RangeOf(request.file.split[at]), values_.firsts()}},
                          backend_.get()));
       idle_[stage].push_back(made.get());
@@ -125,7 +138,7 @@ void GpuStages::BackwardInput(const plan::Operation& operation, std::span<const 
 }
 
 void GpuStages::BackwardWeight(const plan::Operation& operation) {
-  InFlight(operation).BackwardWeight(values_.gradients());
+  InFlight(operation).BackwardWeight(values_.weights(), values_.gradients());
   values_.Await();
   End(operation);
 }

@@ -10,6 +10,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -24,7 +25,9 @@ namespace causeway::worker {
 class GpuStages final : public ModelStages {
  public:
   // INVALID_ARGUMENT: shards, which devices do not support yet. RESOURCE_EXHAUSTED: device memory.
+  // `recompute`: none: the first level that fits into memory.
   static absl::StatusOr<std::unique_ptr<ModelStages>> Make(const StagesRequest& request, ValueType type,
+                                                           std::optional<Recompute> recompute,
                                                            std::shared_ptr<ComputeBackend> backend);
 
   int64_t message_values() const override { return message_values_; }
@@ -42,7 +45,7 @@ class GpuStages final : public ModelStages {
  private:
   GpuStages(const StagesRequest& request, ValueType type, std::shared_ptr<ComputeBackend> backend);
 
-  absl::Status Allocate(const StagesRequest& request, ValueType type);
+  absl::Status Allocate(const StagesRequest& request, ValueType type, Recompute recompute);
   GpuLlama& InFlight(const plan::Operation& operation) const { return *in_flight_.at(MicroBatches::KeyOf(operation)); }
   void End(const plan::Operation& operation);
 

@@ -73,20 +73,20 @@ absl::Status HeldTensors::OpenExchange(const plan::PipelineFile& file) {
   return absl::OkStatus();
 }
 
-std::vector<StatePiece> HeldTensors::own_pieces(int rank) const {
-  std::vector<StatePiece> pieces;
+std::vector<Piece> HeldTensors::own_pieces(int rank) const {
+  std::vector<Piece> pieces;
   for (const int tensor : places_.held[static_cast<size_t>(rank)]) {
-    pieces.push_back({tensor, 0, manifest()[static_cast<size_t>(tensor)].NumValues(), OwnerOf(tensor) == rank});
+    pieces.push_back({OwnerOf(tensor), tensor, 0, manifest()[static_cast<size_t>(tensor)].NumValues()});
   }
   return pieces;
 }
 
-std::vector<TensorPiece> HeldTensors::pieces(int tensor) const {
+std::vector<Piece> HeldTensors::pieces(int tensor) const {
   const std::vector<int>& holders = places_.ranks[static_cast<size_t>(tensor)];
-  std::vector<TensorPiece> pieces;
+  std::vector<Piece> pieces;
   if (ranks_.devices == 1 && holders.size() == places_.held.size()) return pieces;
   for (const int rank : holders) {
-    pieces.push_back({rank, 0, manifest()[static_cast<size_t>(tensor)].NumValues()});
+    pieces.push_back({rank, tensor, 0, manifest()[static_cast<size_t>(tensor)].NumValues()});
   }
   return pieces;
 }

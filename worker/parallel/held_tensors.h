@@ -29,8 +29,8 @@ class HeldTensors : public ShardedTensors {
 
   OwnTensors& own() override { return own_; }
 
-  std::vector<StatePiece> own_pieces(int rank) const override;
-  std::vector<TensorPiece> pieces(int tensor) const override;
+  std::vector<Piece> own_pieces(int rank) const override;
+  std::vector<Piece> pieces(int tensor) const override;
   SquareGroups square_groups() const override;
 
   absl::Status Initialize(const Fill& fill) override { return fill(own_.manifest, own_.weights); }

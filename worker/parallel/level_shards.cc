@@ -19,6 +19,28 @@ std::vector<int64_t> SizesOf(const core::LinkLevels& levels) {
   return sizes;
 }
 
+// Parts as tensors: names of theirs, shapes of as many dimensions, for which the optimizer asks.
+core::Manifest OwnManifestOf(const core::Manifest& whole, const std::vector<Piece>& pieces) {
+  core::Manifest own;
+  for (const Piece& piece : pieces) {
+    core::TensorSpec& spec = own.emplace_back();
+    if (piece.tensor < 0) {
+      spec.name = absl::StrCat("padding.", own.size());
+    } else {
+      spec = whole[static_cast<size_t>(piece.tensor)];
+      spec.shape.assign(spec.shape.size() - 1, 1);
+    }
+    spec.shape.push_back(piece.count);
+  }
+  return own;
+}
+
+std::map<int, LayoutGroup> GroupsOf(const PartitionLayout& layout) {
+  std::map<int, LayoutGroup> groups;
+  for (const LayoutGroup& group : layout.groups()) groups.emplace(static_cast<int>(groups.size()), group);
+  return groups;
+}
+
 }  // namespace
 
 PartitionLevels ResolvePartition(const core::PartitionConfig& names, const core::LinkLevels& levels) {
@@ -95,13 +117,10 @@ LevelShards::LevelShards(const core::RunConfig& config, const core::LinkLevels& 
       layout_(PartitionLayoutOf(config.llama, levels)),
       groups_(std::move(groups)),
       values_(layout_, at_, *groups_, ranks.rank()),
-      owned_(OwnedPartsOf(layout_, manifest(), at_.optimizer, ranks.rank())),
-      own_(owned_.manifest, values_.own_weights(), values_.own_gradients()),
+      own_(OwnManifestOf(manifest(), own_pieces(ranks.rank())), values_.own_weights(), values_.own_gradients()),
       meter_(levels, PartitionPlanOf(config.llama, levels, at), config.inner.micro_batches),
+      gathered_(GroupsOf(layout_), manifest().size(), weights_, gradients_),
       micro_batches_(config.inner.micro_batches) {
-  int64_t most = 0;
-  for (const LayoutGroup& group : layout_.groups()) most = std::max(most, group.padded);
-  rooms_.SetSize(most);
   if (config.llama.tie_word_embeddings) tied_head_.resize(static_cast<size_t>(manifest()[0].NumValues()));
   weights_.resize(manifest().size());
   gradients_.resize(manifest().size());
@@ -110,53 +129,23 @@ LevelShards::LevelShards(const core::RunConfig& config, const core::LinkLevels& 
 
 // ---- Stages ----
 
-void LevelShards::Show(int stage) {
-  Gathered& gathered = gathered_[stage];
-  const LayoutGroup& group = layout_.groups()[static_cast<size_t>(stage)];
-  for (size_t i = 0; i < group.tensors.size(); ++i) {
-    const int64_t end = i + 1 < group.tensors.size() ? group.firsts[i + 1] : group.values;
-    const auto view = [&](std::vector<float>& room) {
-      return room.empty() ? std::span<float>()
-                          : std::span(room).subspan(static_cast<size_t>(group.firsts[i]),
-                                                    static_cast<size_t>(end - group.firsts[i]));
-    };
-    weights_[static_cast<size_t>(group.tensors[i])] = view(gathered.weights);
-    gradients_[static_cast<size_t>(group.tensors[i])] = view(gathered.gradients);
-  }
-}
-
 absl::Status LevelShards::Gather(int stage) {
-  Gathered& gathered = gathered_[stage];
-  if (gathered.uses++ > 0) return absl::OkStatus();
-  gathered.weights = rooms_.Take();
-  Show(stage);
-  const auto group = static_cast<size_t>(stage);
-  return values_.Gather(group, std::span(gathered.weights).first(static_cast<size_t>(layout_.groups()[group].padded)));
+  if (!gathered_.Take(stage)) return absl::OkStatus();
+  return values_.Gather(static_cast<size_t>(stage), gathered_.weights(stage));
 }
 
 const MutableTensors& LevelShards::GradientsOf(int stage) {
-  Gathered& gathered = gathered_.at(stage);
-  if (gathered.gradients.empty()) {
-    gathered.gradients = rooms_.Take();
-    std::ranges::fill(gathered.gradients, 0.0f);
-    Show(stage);
-  }
+  gathered_.Sum(stage);
   return gradients_;
 }
 
 absl::Status LevelShards::Release(int stage) {
-  Gathered& gathered = gathered_.at(stage);
-  CHECK(--gathered.uses == 0);
-  const auto group = static_cast<size_t>(stage);
-  if (!gathered.gradients.empty()) {
+  if (const std::span<float> sums = gathered_.TakeSums(stage); !sums.empty()) {
     const bool last = stage == 0 && ++backwards_ == micro_batches_;
     if (last) AddTiedHead(tied_head_, gradients_.front());
-    RETURN_IF_ERROR(values_.AddGradients(
-        group, std::span(gathered.gradients).first(static_cast<size_t>(layout_.groups()[group].padded))));
+    RETURN_IF_ERROR(values_.AddGradients(static_cast<size_t>(stage), sums));
   }
-  rooms_.Give(gathered.weights);
-  rooms_.Give(gathered.gradients);
-  Show(stage);
+  gathered_.Leave(stage);
   return absl::OkStatus();
 }
 
@@ -184,7 +173,7 @@ int64_t LevelShards::sent_bytes() const {
 }
 
 int64_t LevelShards::bytes() const {
-  return values_.bytes() + rooms_.bytes() + static_cast<int64_t>(tied_head_.size() * sizeof(float));
+  return values_.bytes() + gathered_.bytes() + static_cast<int64_t>(tied_head_.size() * sizeof(float));
 }
 
 // ---- Which rank holds what ----
@@ -197,24 +186,27 @@ std::vector<int> LevelShards::Senders() const {
   return senders;
 }
 
-std::vector<StatePiece> LevelShards::own_pieces(int rank) const {
-  const bool sends = Senders()[static_cast<size_t>(layout_.IndexOf(at_.optimizer, rank))] == rank;
-  std::vector<StatePiece> pieces;
-  for (const TensorPart& part : OwnedPartsOf(layout_, manifest(), at_.optimizer, rank).parts) {
-    pieces.push_back({part.tensor, part.first, part.count, sends && part.tensor >= 0});
+std::vector<Piece> LevelShards::own_pieces(int rank) const {
+  const int sender = Senders()[static_cast<size_t>(layout_.IndexOf(at_.optimizer, rank))];
+  std::vector<Piece> pieces;
+  for (size_t group = 0; group < layout_.groups().size(); ++group) {
+    for (Piece piece : layout_.Within(group, layout_.PartOf(group, at_.optimizer, rank))) {
+      piece.rank = piece.tensor < 0 ? -1 : sender;
+      pieces.push_back(piece);
+    }
   }
   return pieces;
 }
 
-std::vector<TensorPiece> LevelShards::pieces(int tensor) const {
-  std::vector<TensorPiece> pieces;
+std::vector<Piece> LevelShards::pieces(int tensor) const {
+  std::vector<Piece> pieces;
   if (at_.weights == kWholeGroup) return pieces;
   const auto [group, at] = layout_.PlaceOf(tensor);
   const int64_t size = manifest()[static_cast<size_t>(tensor)].NumValues();
   for (int rank = 0; rank < world_; ++rank) {
-    const Interval part = layout_.PartOf(group, at_.weights, rank);
+    const Piece part = layout_.PartOf(group, at_.weights, rank);
     const int64_t first = std::max(part.first - at, int64_t{0}), end = std::min(part.first + part.count - at, size);
-    if (first < end) pieces.push_back({rank, first, end - first});
+    if (first < end) pieces.push_back({rank, tensor, first, end - first});
   }
   return pieces;
 }
@@ -224,7 +216,7 @@ SquareGroups LevelShards::square_groups() const {
   SquareGroups groups{.groups = std::vector<SquareGroups::Group>(static_cast<size_t>(world_)), .group_of = {}};
   for (const int sender : Senders()) groups.groups[static_cast<size_t>(sender)] = {sender, "a gradient"};
   const auto index = static_cast<size_t>(layout_.IndexOf(at_.optimizer, groups_->rank()));
-  groups.group_of.assign(owned_.parts.size(), Senders()[index]);
+  groups.group_of.assign(own_.manifest.size(), Senders()[index]);
   return groups;
 }
 
@@ -233,12 +225,12 @@ SquareGroups LevelShards::square_groups() const {
 absl::Status LevelShards::Initialize(const Fill& fill) {
   for (const LayoutGroup& group : layout_.groups()) {
     core::Manifest of_group;
-    for (const int tensor : group.tensors) of_group.push_back(manifest()[static_cast<size_t>(tensor)]);
+    for (const Piece& piece : group.pieces) of_group.push_back(manifest()[static_cast<size_t>(piece.tensor)]);
     TensorValues whole(of_group);
     RETURN_IF_ERROR(fill(of_group, whole));
-    for (size_t i = 0; i < group.tensors.size(); ++i) {
+    for (size_t i = 0; i < group.pieces.size(); ++i) {
       const std::span<const float> from = whole[static_cast<int>(i)];
-      ForEachRun(group.tensors[i], 0, std::ssize(from), [&](int64_t first, std::span<float> run) {
+      ForEachRun(group.pieces[i].tensor, 0, std::ssize(from), [&](int64_t first, std::span<float> run) {
         std::ranges::copy(from.subspan(static_cast<size_t>(first), run.size()), run.begin());
       });
     }

@@ -18,10 +18,9 @@
 #include "core/link_levels.h"
 #include "core/run_config.h"
 #include "plan/pipeline_file.h"
-#include "worker/parallel/gather_rooms.h"
+#include "worker/parallel/gathered_stages.h"
 #include "worker/parallel/level_groups.h"
 #include "worker/parallel/level_meter.h"
-#include "worker/parallel/owned_parts.h"
 #include "worker/parallel/partition_layout.h"
 #include "worker/parallel/partitioned_values.h"
 #include "worker/parallel/sharded_tensors.h"
@@ -57,8 +56,8 @@ class LevelShards final : public ShardedTensors {
 
   OwnTensors& own() override { return own_; }
 
-  std::vector<StatePiece> own_pieces(int rank) const override;
-  std::vector<TensorPiece> pieces(int tensor) const override;
+  std::vector<Piece> own_pieces(int rank) const override;
+  std::vector<Piece> pieces(int tensor) const override;
   SquareGroups square_groups() const override;
 
   absl::Status Initialize(const Fill& fill) override;
@@ -81,14 +80,8 @@ class LevelShards final : public ShardedTensors {
   std::vector<int64_t> stage_values() const;
 
  private:
-  struct Gathered {
-    int uses = 0;                           // G without an R
-    std::vector<float> weights, gradients;  // none: no backward has used them yet
-  };
-
   LevelShards(const core::RunConfig& config, const core::LinkLevels& levels, const PartitionLevels& at,
               const TrainerRanks& ranks, std::unique_ptr<LevelGroups> groups);
-  void Show(int stage);
   std::vector<int> Senders() const;  // of each part of the optimizer's level: the first rank that has it
 
   const int world_;
@@ -96,11 +89,9 @@ class LevelShards final : public ShardedTensors {
   const PartitionLayout layout_;
   const std::unique_ptr<LevelGroups> groups_;
   PartitionedValues values_;
-  const OwnedParts owned_;
-  OwnTensors own_;  // these
+  OwnTensors own_;
   LevelMeter meter_;
-  std::map<int, Gathered> gathered_;  // by stage
-  GatherRooms rooms_;
+  GatheredStages gathered_;
   std::vector<float> tied_head_;  // the head's gradient where it is the embedding
   const int64_t micro_batches_;
   int64_t backwards_ = 0;  // of stage 0, in this step

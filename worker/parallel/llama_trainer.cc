@@ -73,6 +73,10 @@ absl::StatusOr<core::LinkLevels> ReadLevels(const std::string& path, int world) 
 // None: nothing is divided.
 absl::StatusOr<std::optional<Partition>> ReadPartition(const core::RunConfig& config, const TrainerFiles& files) {
   if (!config.inner.partition || !files.pipeline_path.empty() || files.ranks.values == nullptr) return std::nullopt;
+  if (config.inner.optimizer == core::InnerOptimizerKind::kOnebitAdam) {
+    return absl::InvalidArgumentError(
+        "inner.partition: expected none with inner.optimizer: onebit_adam, which averages momenta of whole models");
+  }
   Partition partition;
   ASSIGN_OR_RETURN(partition.levels, ReadLevels(files.levels_path, files.ranks.world()));
   partition.at = ResolvePartition(*config.inner.partition, partition.levels);
@@ -112,9 +116,10 @@ absl::StatusOr<std::unique_ptr<ShardedTensors>> TensorsOf(const core::RunConfig&
 
 // The rank holds the whole state, and is the one that sends it.
 bool HoldsAll(const ShardedTensors& tensors, int rank) {
-  const std::vector<StatePiece> pieces = tensors.own_pieces(rank);
-  return pieces.size() == tensors.manifest().size() && std::ranges::all_of(pieces, [&](const StatePiece& piece) {
-           return piece.sends && piece.count == tensors.manifest()[static_cast<size_t>(piece.tensor)].NumValues();
+  const std::vector<Piece> pieces = tensors.own_pieces(rank);
+  return pieces.size() == tensors.manifest().size() && std::ranges::all_of(pieces, [&](const Piece& piece) {
+           return piece.rank == rank &&
+                  piece.count == tensors.manifest()[static_cast<size_t>(piece.tensor)].NumValues();
          });
 }
 

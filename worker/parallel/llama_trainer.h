@@ -40,7 +40,7 @@ class LlamaTrainer final : public Trainer {
   const core::Manifest& manifest() const override { return tensors_->manifest(); }
   replica::ParameterStore& store() override { return *store_; }
   std::span<float> tensor(int i) override { return tensors_->tensor(i); }
-  std::vector<TensorPiece> pieces(int tensor) const override { return tensors_->pieces(tensor); }
+  std::vector<Piece> pieces(int tensor) const override { return tensors_->pieces(tensor); }
   absl::Status initial_values() const override { return data_.initial_values(); }
   absl::StatusOr<StepResult> Step(core::Step t) override;
   void SetSites(const std::vector<core::SiteId>& names) override { data_.SetSites(names); }

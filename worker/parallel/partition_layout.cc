@@ -8,15 +8,14 @@ namespace causeway::worker {
 PartitionLayout::PartitionLayout(const core::Manifest& manifest, const std::vector<std::vector<int>>& tensors_of_groups,
                                  std::vector<int64_t> of)
     : of_(std::move(of)) {
-  for (const core::TensorSpec& spec : manifest) sizes_.push_back(spec.NumValues());
-  places_.resize(sizes_.size());
+  places_.resize(manifest.size());
   for (const std::vector<int>& tensors : tensors_of_groups) {
     LayoutGroup& group = groups_.emplace_back();
-    group.tensors = tensors;
     for (const int tensor : tensors) {
+      const int64_t size = manifest[static_cast<size_t>(tensor)].NumValues();
       places_[static_cast<size_t>(tensor)] = {groups_.size() - 1, group.values};
-      group.firsts.push_back(group.values);
-      group.values += sizes_[static_cast<size_t>(tensor)];
+      group.pieces.push_back({.tensor = tensor, .count = size, .at = group.values});
+      group.values += size;
     }
     group.padded = (group.values + ranks() - 1) / ranks() * ranks();
   }
@@ -38,23 +37,21 @@ int64_t PartitionLayout::IndexOf(int level, int64_t rank) const {
   return index;
 }
 
-Interval PartitionLayout::PartOf(size_t group, int level, int64_t rank) const {
+Piece PartitionLayout::PartOf(size_t group, int level, int64_t rank) const {
   const int64_t size = groups_[group].padded / Parts(level);
-  return {IndexOf(level, rank) * size, size};
+  return {.rank = static_cast<int>(rank), .tensor = -1, .first = IndexOf(level, rank) * size, .count = size};
 }
 
-std::vector<TensorPart> PartitionLayout::Within(size_t group, const Interval& interval) const {
-  const LayoutGroup& of = groups_[group];
-  const int64_t end = interval.first + interval.count;
-  std::vector<TensorPart> parts;
-  for (size_t i = 0; i < of.tensors.size(); ++i) {
-    const int64_t size = sizes_[static_cast<size_t>(of.tensors[i])];
-    const int64_t from = std::max(interval.first, of.firsts[i]), to = std::min(end, of.firsts[i] + size);
-    if (from < to) parts.push_back({of.tensors[i], from - of.firsts[i], to - from, from});
+std::vector<Piece> PartitionLayout::Within(size_t group, const Piece& part) const {
+  const int64_t end = part.first + part.count;
+  std::vector<Piece> pieces;
+  for (const Piece& tensor : groups_[group].pieces) {
+    const int64_t from = std::max(part.first, tensor.at), to = std::min(end, tensor.at + tensor.count);
+    if (from < to) pieces.push_back({part.rank, tensor.tensor, from - tensor.at, to - from, from});
   }
-  const int64_t padding = std::max(interval.first, of.values);
-  if (padding < end) parts.push_back({-1, 0, end - padding, padding});
-  return parts;
+  const int64_t padding = std::max(part.first, groups_[group].values);
+  if (padding < end) pieces.push_back({part.rank, -1, 0, end - padding, padding});
+  return pieces;
 }
 
 }  // namespace causeway::worker

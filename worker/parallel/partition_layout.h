@@ -12,30 +12,11 @@
 #include <vector>
 
 #include "core/manifest.h"
+#include "worker/parallel/layout.h"
 
 namespace causeway::worker {
 
 inline constexpr int kWholeGroup = -1;  // instead of a level: not divided
-
-struct LayoutGroup {
-  std::vector<int> tensors;     // of the manifest
-  std::vector<int64_t> firsts;  // of each, in the group
-  int64_t values = 0, padded = 0;
-};
-
-struct Interval {
-  int64_t first = 0, count = 0;
-
-  friend bool operator==(const Interval&, const Interval&) = default;
-};
-
-// Values [first, first + count) of a tensor, from value `at` of its group on.
-struct TensorPart {
-  int tensor = 0;  // −1: padding
-  int64_t first = 0, count = 0, at = 0;
-
-  friend bool operator==(const TensorPart&, const TensorPart&) = default;
-};
 
 class PartitionLayout {
  public:
@@ -49,13 +30,13 @@ class PartitionLayout {
   std::pair<size_t, int64_t> PlaceOf(int tensor) const { return places_[static_cast<size_t>(tensor)]; }
   int64_t Parts(int level) const;                  // number of parts of a group at this level
   int64_t IndexOf(int level, int64_t rank) const;  // of the rank's part
-  Interval PartOf(size_t group, int level, int64_t rank) const;
-  // Tensors, and padding, of an interval of a group, in order.
-  std::vector<TensorPart> Within(size_t group, const Interval& interval) const;
+  // The rank's part of a group: values [first, first + count) of its array.
+  Piece PartOf(size_t group, int level, int64_t rank) const;
+  // The tensors, and padding, of such a part, in order; `at` is in the group's array.
+  std::vector<Piece> Within(size_t group, const Piece& part) const;
 
  private:
   const std::vector<int64_t> of_;
-  std::vector<int64_t> sizes_;  // of tensors
   std::vector<LayoutGroup> groups_;
   std::vector<std::pair<size_t, int64_t>> places_;  // of tensors
 };

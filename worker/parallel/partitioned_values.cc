@@ -39,7 +39,7 @@ absl::Status PartitionedValues::SpreadWeights() { return groups_.Gather(weights_
 void PartitionedValues::ForEachRun(int tensor, int64_t first, int64_t count,
                                    const std::function<void(int64_t first, std::span<float> values)>& use) {
   const auto [group, at] = layout_.PlaceOf(tensor);
-  const Interval held = layout_.PartOf(group, levels_.weights, rank_);
+  const Piece held = layout_.PartOf(group, levels_.weights, rank_);
   int64_t value = std::max(at + first, held.first);
   const int64_t end = std::min(at + first + count, held.first + held.count), own = owns_[group];
   while (value < end) {

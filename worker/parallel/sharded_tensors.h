@@ -22,7 +22,7 @@
 #include "offload/bus_schedule.h"
 #include "replica/parameter_store.h"
 #include "worker/model/tensor_values.h"
-#include "worker/parallel/state_gather.h"
+#include "worker/parallel/layout.h"
 #include "worker/parallel/trainer.h"
 
 namespace causeway::worker {
@@ -76,8 +76,8 @@ class ShardedTensors : public StageTensors {
   virtual OwnTensors& own() = 0;
 
   // ---- Which rank holds what ----
-  virtual std::vector<StatePiece> own_pieces(int rank) const = 0;  // of the own tensors of a rank, in their order
-  virtual std::vector<TensorPiece> pieces(int tensor) const = 0;   // as Trainer's
+  virtual std::vector<Piece> own_pieces(int rank) const = 0;  // as StatePieces
+  virtual std::vector<Piece> pieces(int tensor) const = 0;    // as Trainer's
   virtual SquareGroups square_groups() const = 0;
 
   // ---- θ here ----

@@ -23,7 +23,7 @@ SiteUpdate::SiteUpdate(const core::RunConfig& config, ShardedTensors& tensors, o
                         static_cast<double>(tensors.own().weights.Flat().size_bytes())) {
   std::vector<int64_t> firsts;
   bool whole = true;
-  for (const StatePiece& piece : tensors.own_pieces(ranks.rank())) {
+  for (const Piece& piece : tensors.own_pieces(ranks.rank())) {
     firsts.push_back(piece.tensor < 0 ? -1 : piece.first);
     whole =
         whole && piece.tensor >= 0 && piece.count == tensors.manifest()[static_cast<size_t>(piece.tensor)].NumValues();

@@ -16,104 +16,71 @@ absl::StatusOr<std::unique_ptr<ShardedTensors>> StageShards::Open(const plan::Pi
 }
 
 StageShards::StageShards(const plan::PipelineFile& file, PipelinePlaces places, const TrainerRanks& ranks)
-    : HeldTensors(std::move(places), ranks) {
-  const std::vector<int>& devices = file.schedule.place.front();
-  for (int stage = 0; stage < file.schedule.stages; ++stage) {
-    if (devices[static_cast<size_t>(stage)] == ranks.rank() / file.width) layouts_.emplace(stage, LayoutOf(stage));
-  }
-  int64_t most = 0;
-  for (const auto& [stage, layout] : layouts_) most = std::max(most, layout.part_values * file.width);
-  rooms_.SetSize(most);
+    : HeldTensors(std::move(places), ranks), gathered_(GroupsOf(file), manifest().size(), weights_, gradients_) {
   weights_.assign(weights_.size(), {});
   gradients_.assign(gradients_.size(), {});
 }
 
-StageShards::Layout StageShards::LayoutOf(int stage) const {
-  Layout layout;
-  const int j = ranks().rank() % places().width;
-  std::vector<int64_t> sizes(static_cast<size_t>(places().width));
-  for (const int gradient : places().stages[static_cast<size_t>(stage)]) {
-    const int owner = places().owner[static_cast<size_t>(gradient)];
-    const int64_t size = manifest()[static_cast<size_t>(gradient) % manifest().size()].NumValues();
-    int64_t& first = sizes[static_cast<size_t>(owner)];
-    layout.parts.push_back({gradient, first, size, owner == j});
-    first += size;
+// Each rank's part is its tensors back to back, padded to the largest part.
+std::map<int, LayoutGroup> StageShards::GroupsOf(const plan::PipelineFile& file) const {
+  std::map<int, LayoutGroup> groups;
+  for (size_t stage = 0; stage < places().stages.size(); ++stage) {
+    if (file.schedule.place.front()[stage] != ranks().rank() / file.width) continue;
+    LayoutGroup& group = groups[static_cast<int>(stage)];
+    std::vector<int64_t> sizes(static_cast<size_t>(file.width));
+    for (const int gradient : places().stages[stage]) {
+      const int owner = places().owner[static_cast<size_t>(gradient)];
+      const int64_t size = manifest()[static_cast<size_t>(gradient) % manifest().size()].NumValues();
+      int64_t& next = sizes[static_cast<size_t>(owner)];
+      group.pieces.push_back({.rank = owner, .tensor = gradient, .count = size, .at = next});
+      next += size;
+      group.values += size;
+    }
+    const int64_t part = *std::ranges::max_element(sizes);
+    for (Piece& piece : group.pieces) piece.at += piece.rank * part;
+    group.padded = part * file.width;
   }
-  layout.part_values = *std::ranges::max_element(sizes);
-  for (Part& part : layout.parts) part.first += places().owner[static_cast<size_t>(part.gradient)] * layout.part_values;
-  return layout;
+  return groups;
 }
 
-void StageShards::Show(const Layout& layout, Gathered& gathered) {
-  for (const Part& part : layout.parts) {
-    const auto gradient = static_cast<size_t>(part.gradient);
-    const auto view = [&](std::vector<float>& array) {
-      return array.empty() ? std::span<float>()
-                           : std::span(array).subspan(static_cast<size_t>(part.first), static_cast<size_t>(part.size));
-    };
-    weights_[gradient % manifest().size()] = view(gathered.weights);
-    gradients_[gradient] = view(gathered.gradients);
-  }
-}
-
-std::span<float> StageShards::OwnPart(const Layout& layout, std::vector<float>& array) const {
-  const auto size = static_cast<size_t>(layout.part_values);
-  return std::span(array).subspan(static_cast<size_t>(place_->rank()) * size, size);
-}
-
-std::span<float> StageShards::Whole(const Layout& layout, std::vector<float>& array) const {
-  return std::span(array).first(static_cast<size_t>(layout.part_values) * static_cast<size_t>(places().width));
+std::span<float> StageShards::OwnPart(std::span<float> array) const {
+  const size_t part = array.size() / static_cast<size_t>(place_->world());
+  return array.subspan(static_cast<size_t>(place_->rank()) * part, part);
 }
 
 absl::Status StageShards::Gather(int stage) {
-  const Layout& layout = layouts_.at(stage);
-  Gathered& gathered = gathered_[stage];
-  if (gathered.uses++ > 0) return absl::OkStatus();
-  gathered.weights = rooms_.Take();
-  Show(layout, gathered);
-  for (const Part& part : layout.parts) {
-    const size_t tensor = static_cast<size_t>(part.gradient) % manifest().size();
-    if (part.own) std::ranges::copy(held_weights()[tensor], gathered.weights.begin() + part.first);
+  if (!gathered_.Take(stage)) return absl::OkStatus();
+  const std::span<float> all = gathered_.weights(stage);
+  for (const Piece& piece : gathered_.group(stage).pieces) {
+    const size_t tensor = static_cast<size_t>(piece.tensor) % manifest().size();
+    if (piece.rank == place_->rank()) std::ranges::copy(held_weights()[tensor], all.begin() + piece.at);
   }
   ++gathers_;
-  const std::span<const float> own = OwnPart(layout, gathered.weights);
-  return place_->Await(place_->AllGather(BytesOf(own), BytesOf(Whole(layout, gathered.weights))), ranks().timeout());
+  const std::span<const float> own = OwnPart(all);
+  return place_->Await(place_->AllGather(BytesOf(own), BytesOf(all)), ranks().timeout());
 }
 
 const MutableTensors& StageShards::GradientsOf(int stage) {
-  Gathered& gathered = gathered_.at(stage);
-  if (gathered.gradients.empty()) {
-    gathered.gradients = rooms_.Take();
-    std::ranges::fill(gathered.gradients, 0.0f);
-  }
-  Show(layouts_.at(stage), gathered);  // another stage may have the same tensor
-  gathered.summed = true;
+  gathered_.Sum(stage);
   return gradients_;
 }
 
-absl::Status StageShards::Scatter(const Layout& layout, Gathered& gathered) {
+absl::Status StageShards::Scatter(int stage, std::span<float> sums) {
   ++scatters_;
-  const std::span<const float> all = Whole(layout, gathered.gradients);
-  RETURN_IF_ERROR(place_->Await(place_->ReduceScatter(all, OwnPart(layout, gathered.gradients)), ranks().timeout()));
-  for (const Part& part : layout.parts) {
-    if (!part.own) continue;
-    const std::span<float> sum = held_gradients()[static_cast<size_t>(part.gradient)];
-    for (size_t i = 0; i < sum.size(); ++i) sum[i] += gathered.gradients[static_cast<size_t>(part.first) + i];
+  const std::span<const float> all = sums;
+  RETURN_IF_ERROR(place_->Await(place_->ReduceScatter(all, OwnPart(sums)), ranks().timeout()));
+  for (const Piece& piece : gathered_.group(stage).pieces) {
+    if (piece.rank != place_->rank()) continue;
+    const std::span<float> sum = held_gradients()[static_cast<size_t>(piece.tensor)];
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += sums[static_cast<size_t>(piece.at) + i];
   }
-  std::ranges::fill(gathered.gradients, 0.0f);
+  std::ranges::fill(sums, 0.0f);
   return absl::OkStatus();
 }
 
 absl::Status StageShards::Release(int stage) {
-  const Layout& layout = layouts_.at(stage);
-  Gathered& gathered = gathered_.at(stage);
-  if (std::exchange(gathered.summed, false)) RETURN_IF_ERROR(Scatter(layout, gathered));
-  if (--gathered.uses > 0) return absl::OkStatus();
-  rooms_.Give(gathered.weights);
-  rooms_.Give(gathered.gradients);
-  Show(layout, gathered);
-  gathered_.erase(stage);
-  for (auto& [other, shown] : gathered_) Show(layouts_.at(other), shown);  // where two have one tensor
+  if (const std::span<float> sums = gathered_.TakeSums(stage); !sums.empty()) RETURN_IF_ERROR(Scatter(stage, sums));
+  gathered_.Leave(stage);
   return absl::OkStatus();
 }
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/parallel/gather_rooms.h"
+#include "worker/parallel/gathered_stages.h"
 #include "worker/parallel/held_tensors.h"
 
 namespace causeway::worker {
@@ -31,39 +31,20 @@ class StageShards final : public HeldTensors {
   absl::Status Release(int stage) override;
 
   int64_t sent_bytes() const override { return HeldTensors::sent_bytes() + place_->sent_bytes(); }
-  int64_t bytes() const override { return HeldTensors::bytes() + rooms_.bytes(); }
+  int64_t bytes() const override { return HeldTensors::bytes() + gathered_.bytes(); }
 
   int64_t gathers() const { return gathers_; }  // all-gathers and reduce-scatters so far
   int64_t scatters() const { return scatters_; }
-  int64_t buffers() const { return rooms_.made(); }
+  int64_t arrays() const { return gathered_.made(); }
 
  private:
-  struct Part {
-    int gradient = 0;             // as LlamaStage indexes gradients; the weight's index but for a tied head
-    int64_t first = 0, size = 0;  // in the array
-    bool own = false;
-  };
-  struct Layout {
-    std::vector<Part> parts;
-    int64_t part_values = 0;  // of each rank
-  };
-  struct Gathered {
-    int uses = 0;                           // G without an R
-    bool summed = false;                    // gradients, since the last R
-    std::vector<float> weights, gradients;  // none: no backward has used them yet
-  };
-
   StageShards(const plan::PipelineFile& file, PipelinePlaces places, const TrainerRanks& ranks);
-  Layout LayoutOf(int stage) const;
-  void Show(const Layout& layout, Gathered& gathered);  // to weights() and gradients()
-  std::span<float> OwnPart(const Layout& layout, std::vector<float>& array) const;
-  std::span<float> Whole(const Layout& layout, std::vector<float>& array) const;
-  absl::Status Scatter(const Layout& layout, Gathered& gathered);
+  std::map<int, LayoutGroup> GroupsOf(const plan::PipelineFile& file) const;  // of this device's stages
+  std::span<float> OwnPart(std::span<float> array) const;
+  absl::Status Scatter(int stage, std::span<float> sums);
 
   std::unique_ptr<Collectives> place_;
-  std::map<int, Layout> layouts_;     // by stage of this device
-  std::map<int, Gathered> gathered_;  // by stage
-  GatherRooms rooms_;
+  GatheredStages gathered_;
   int64_t gathers_ = 0, scatters_ = 0;
 };
 

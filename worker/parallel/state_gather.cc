@@ -31,10 +31,10 @@ absl::StatusOr<std::vector<GatheredTensor>> GatherTensors(const TrainerRanks& ra
   Collectives::Ticket ticket = 0;
   for (int from = 0; from < ranks.world(); ++from) {
     if (ranks.rank() != 0 && ranks.rank() != from) continue;
-    const std::vector<StatePiece> pieces = pieces_of(from);
+    const std::vector<Piece> pieces = pieces_of(from);
     for (size_t kind = 0; kind < kinds; ++kind) {
       for (size_t i = 0; i < pieces.size(); ++i) {
-        if (!pieces[i].sends) continue;
+        if (pieces[i].rank != from) continue;
         if (ranks.rank() != 0) {
           ticket = ranks.values->Send(BytesOf(state[at(kind, i)].values), 0);
           continue;

@@ -9,19 +9,14 @@
 #include "core/manifest.h"
 #include "worker/model/tensor_values.h"
 #include "worker/optimizer/trainer_file.h"
+#include "worker/parallel/layout.h"
 #include "worker/ranks/rank_steps.h"
 
 namespace causeway::worker {
 
-// Values from `first` on of a tensor of the whole manifest, held by a rank as a tensor of its own.
-struct StatePiece {
-  int tensor = 0;
-  int64_t first = 0, count = 0;
-  bool sends = false;  // true for the first rank that has it
-};
-
-// A rank's, one for each tensor that it holds, in its order. The same on all ranks.
-using StatePieces = std::function<std::vector<StatePiece>(int rank)>;
+// The pieces of the whole manifest that a rank holds as tensors of its own, in its order; `rank` is the first that has
+// the piece, and sends it. The same on all ranks.
+using StatePieces = std::function<std::vector<Piece>(int rank)>;
 
 // θ and the optimizer's tensors of each piece go from the rank that sends it to rank 0, which returns them whole, in
 // the order of `whole`; other ranks return none. Every rank calls it, with what it holds. INTERNAL: a rank has failed.

@@ -26,6 +26,7 @@
 #include "offload/bus_schedule.h"
 #include "replica/parameter_store.h"
 #include "worker/data/evaluation.h"
+#include "worker/parallel/layout.h"
 #include "worker/ranks/rank_steps.h"
 
 namespace causeway::worker {
@@ -37,14 +38,6 @@ struct StepResult {
 
 // Combines all ranks' steps into the site's: tokens summed, losses averaged in the order of the ranks.
 StepResult ResultOf(const std::vector<RankStep>& ranks);
-
-// Values [first, first + count) of a tensor on a rank.
-struct TensorPiece {
-  int rank = 0;
-  int64_t first = 0, count = 0;
-
-  friend bool operator==(const TensorPiece&, const TensorPiece&) = default;
-};
 
 class Trainer {
  public:
@@ -60,7 +53,7 @@ class Trainer {
 
   // Pieces of tensor i on the ranks of the site, in their order; empty: every rank holds everything. A piece is read
   // from the first rank that has it.
-  virtual std::vector<TensorPiece> pieces(int /*tensor*/) const { return {}; }
+  virtual std::vector<Piece> pieces(int /*tensor*/) const { return {}; }
 
   // OK, or why this site has no initial values for a run: it can take part once another site has supplied them.
   virtual absl::Status initial_values() const { return absl::OkStatus(); }

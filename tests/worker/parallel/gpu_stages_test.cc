@@ -28,9 +28,10 @@ core::RunConfig RunOf(bool tied) {
   return config;
 }
 
-MakeStages OnFake(ValueType type) {
-  return
-      [type](const StagesRequest& request) { return GpuStages::Make(request, type, std::make_shared<FakeBackend>()); };
+MakeStages OnFake(ValueType type, Recompute recompute = Recompute::kNone) {
+  return [type, recompute](const StagesRequest& request) {
+    return GpuStages::Make(request, type, recompute, std::make_shared<FakeBackend>());
+  };
 }
 
 struct Trained {
@@ -66,7 +67,7 @@ Trained Train(const core::RunConfig& config, const plan::PipelineSchedule& sched
   if (!trained.status.ok()) return trained;
   for (size_t i = 0; i < trainers[0]->manifest().size(); ++i) {
     const auto tensor = static_cast<int>(i);
-    const std::vector<TensorPiece> pieces = trainers[0]->pieces(tensor);
+    const std::vector<Piece> pieces = trainers[0]->pieces(tensor);
     const auto values = trainers[pieces.empty() ? 0 : static_cast<size_t>(pieces.front().rank)]->tensor(tensor);
     trained.tensors.emplace_back(values.begin(), values.end());
   }
@@ -91,6 +92,21 @@ TEST(GpuStages, OfEveryGeneratorTrainLikeOneDeviceAndLikeTheProcessor) {
           EXPECT_NEAR(pipelined.loss, alone.loss, 1e-9) << name;  // its double is summed in another order
         }
         EXPECT_NEAR(pipelined.loss, processor.loss, type == ValueType::kFloat32 ? 1e-4 : 2e-2) << name;
+      }
+    }
+  }
+}
+
+TEST(GpuStages, RecomputationChangesNoBitOfAnySchedule) {
+  const core::RunConfig config = RunOf(true);
+  for (const ValueType type : {ValueType::kFloat32, ValueType::kBfloat16}) {
+    for (const std::string& name : plan::GeneratorNames()) {
+      const plan::PipelineSchedule schedule = *plan::Generate(name, {.devices = 2, .micro_batches = kMicroBatches});
+      const Trained kept = Train(config, schedule, OnFake(type));
+      for (const Recompute recompute : {Recompute::kNormSwiglu, Recompute::kBlock}) {
+        const Trained made_again = Train(config, schedule, OnFake(type, recompute));
+        ASSERT_TRUE(made_again.status.ok()) << made_again.status;
+        EXPECT_EQ(made_again.tensors, kept.tensors) << name << " " << RecomputeName(recompute);
       }
     }
   }

@@ -17,16 +17,19 @@ TEST(PartitionLayout, PartsOfALevelLieInThoseOfTheOneBelow) {
   const PartitionLayout layout(ManifestOf({100, 20}), {{0, 1}}, {2, 3});
   EXPECT_EQ(layout.ranks(), 6);
   EXPECT_EQ(layout.groups()[0].padded, 120);
-  EXPECT_EQ(layout.PartOf(0, kWholeGroup, 5), (Interval{0, 120}));
-  EXPECT_EQ(layout.PartOf(0, 0, 5), (Interval{60, 60}));   // digit 1 of 2
-  EXPECT_EQ(layout.PartOf(0, 1, 5), (Interval{100, 20}));  // digit 2 of 3 within
-  EXPECT_EQ(layout.PartOf(0, 1, 4), (Interval{40, 20}));
-  EXPECT_EQ(layout.Within(0, {80, 40}), (std::vector<TensorPart>{{0, 80, 20, 80}, {1, 0, 20, 100}}));
+  const auto part = [](int rank, int64_t first, int64_t count) {
+    return Piece{.rank = rank, .tensor = -1, .first = first, .count = count};
+  };
+  EXPECT_EQ(layout.PartOf(0, kWholeGroup, 5), part(5, 0, 120));
+  EXPECT_EQ(layout.PartOf(0, 0, 5), part(5, 60, 60));   // digit 1 of 2
+  EXPECT_EQ(layout.PartOf(0, 1, 5), part(5, 100, 20));  // digit 2 of 3 within
+  EXPECT_EQ(layout.PartOf(0, 1, 4), part(4, 40, 20));
+  EXPECT_EQ(layout.Within(0, part(1, 80, 40)), (std::vector<Piece>{{1, 0, 80, 20, 80}, {1, 1, 0, 20, 100}}));
 }
 
-// 1,000 models and sites of 2 to 8 levels.
+// 10,000 models and sites of 2 to 8 levels.
 TEST(PartitionLayout, PartsOfAllRanksAreEveryTensorOnce) {
-  for (uint64_t seed = 1; seed <= 1000; ++seed) {
+  for (uint64_t seed = 1; seed <= 10'000; ++seed) {
     const auto draw = [&](uint64_t what, uint64_t most) { return core::HashCombine(seed, what) % most; };
     std::vector<int64_t> of, sizes;
     for (uint64_t l = 0; l < 2 + draw(0, 7); ++l) of.push_back(1 + static_cast<int64_t>(draw(10 + l, 3)));
@@ -41,7 +44,7 @@ TEST(PartitionLayout, PartsOfAllRanksAreEveryTensorOnce) {
       for (const int64_t size : sizes) times.emplace_back(static_cast<size_t>(size));
       for (int64_t rank = 0; rank < layout.ranks(); ++rank) {
         for (size_t g = 0; g < groups.size(); ++g) {
-          for (const TensorPart& part : layout.Within(g, layout.PartOf(g, level, rank))) {
+          for (const Piece& part : layout.Within(g, layout.PartOf(g, level, rank))) {
             for (int64_t i = 0; part.tensor >= 0 && i < part.count; ++i) {
               ++times[static_cast<size_t>(part.tensor)][static_cast<size_t>(part.first + i)];
             }

@@ -49,10 +49,10 @@ struct Trained {
   double loss = 0;
 
   std::vector<float> tensor(int i) const {
-    const std::vector<TensorPiece> pieces = trainers[0]->pieces(i);
+    const std::vector<Piece> pieces = trainers[0]->pieces(i);
     const std::span<const float> own = trainers[0]->tensor(i);
     std::vector<float> whole(own.begin(), own.end());
-    for (const TensorPiece& piece : pieces) {
+    for (const Piece& piece : pieces) {
       const std::span<const float> theirs = trainers[static_cast<size_t>(piece.rank)]->tensor(i);
       std::ranges::copy(theirs.subspan(static_cast<size_t>(piece.first), static_cast<size_t>(piece.count)),
                         whole.begin() + piece.first);

@@ -78,7 +78,7 @@ Trained Train(const core::RunConfig& config, const std::string& file, std::vecto
 
 // The first rank that holds it.
 size_t HolderOf(const Trained& trained, int tensor) {
-  const std::vector<TensorPiece> pieces = trained.trainers[0]->pieces(tensor);
+  const std::vector<Piece> pieces = trained.trainers[0]->pieces(tensor);
   return pieces.empty() ? 0 : static_cast<size_t>(pieces.front().rank);
 }
 
@@ -90,11 +90,11 @@ void ExpectBitsOf(SerialReference& reference, Trained& trained, const std::strin
   int held = 0;
   for (size_t i = 0; i < reference.manifest().size(); ++i) {
     const auto tensor = static_cast<int>(i);
-    for (const auto& [rank, first, count] : trained.trainers[0]->pieces(tensor)) {
+    for (const Piece& piece : trained.trainers[0]->pieces(tensor)) {
       ++held;
-      EXPECT_TRUE(
-          std::ranges::equal(reference.tensor(tensor), trained.trainers[static_cast<size_t>(rank)]->tensor(tensor)))
-          << what << ": " << reference.manifest()[i].name << " on rank " << rank;
+      EXPECT_TRUE(std::ranges::equal(reference.tensor(tensor),
+                                     trained.trainers[static_cast<size_t>(piece.rank)]->tensor(tensor)))
+          << what << ": " << reference.manifest()[i].name << " on rank " << piece.rank;
     }
   }
   EXPECT_GE(held, std::ssize(reference.manifest()));
@@ -224,7 +224,7 @@ TEST(PipelineTrainer, OfShardsGathersAndScattersAsOftenAsTheFormulaSays) {
     const auto& shards = dynamic_cast<const StageShards&>(static_cast<LlamaTrainer&>(*trainer).tensors());
     EXPECT_EQ(shards.gathers() + already + shards.scatters(), 3 * kChunks * kMicroBatches / kUnit);
     EXPECT_EQ(shards.scatters(), kChunks * kMicroBatches / kUnit);
-    EXPECT_LT(shards.buffers(), 2 * kChunks + 1);  // weights and gradients of the stages that are gathered
+    EXPECT_LT(shards.arrays(), 2 * kChunks + 1);  // weights and gradients of the stages that are gathered
     return absl::OkStatus();
   });
   for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;

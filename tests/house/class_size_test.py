@@ -189,7 +189,7 @@ class ThisTree(unittest.TestCase):
         print(table_of(sizes))
         self.assertEqual("", "\n".join(faults_of(sizes, record)))
         if any(sizes.get(key) != size for key, size in record.items()):
-            print("class_size_test: classes have shrunk; lower the record with: tests/class_size_test.py --record")
+            print("class_size_test: classes have shrunk; lower the record with: tests/house/class_size_test.py --record")
 
 
 def main(arguments):
@@ -198,7 +198,7 @@ def main(arguments):
     record = recorded()
     beyond = sorted(beyond_limits(sizes_in_tree()).items())
     shrunk = {key: Size(*map(min, size, record.get(key, size))) for key, size in beyond}
-    head = "# Classes beyond a limit: lines, methods, fields, mutexes, which may only fall. See tests/class_size_test.py.\n"
+    head = "# Classes beyond a limit: lines, methods, fields, mutexes, which may only fall. See tests/house/class_size_test.py.\n"
     RECORD.write_text(head + "".join(f"{key} {' '.join(map(str, size))}\n" for key, size in shrunk.items()))
     return 0
 

@@ -10,7 +10,7 @@ import re
 import subprocess
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 COLUMNS = 100
 FENCE = re.compile(r"^\s*```")
 UNBROKEN = re.compile(r"^\s*(?:[-*] )?(?:`[^`]*`|\[[^\]]*\]\([^)]*\))[,.;:)]?$")

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 RECORD = ROOT / "tests" / "golden" / "field_numbers.txt"
 MOST_RESERVED = 10_000  # numbers of one range
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\w.+-]+|[{}:]')
@@ -74,7 +74,7 @@ def faults_of(numbers, reserved, record):
             faults.append(f"{scope}: {number} was {was} and is gone; write: reserved {number};")
         elif now is not None and now != was:
             faults.append(f"{scope}: {number} was {was} and is now {now}; a new meaning takes a new number")
-    new = [f"{scope}: {number} is new; run: tests/field_numbers_test.py --record" for scope, number in numbers
+    new = [f"{scope}: {number} is new; run: tests/house/field_numbers_test.py --record" for scope, number in numbers
            if (scope, number) not in record]
     return faults + new
 
@@ -125,7 +125,7 @@ class ThisTree(unittest.TestCase):
 def add_new():
     record = recorded(RECORD.read_text().splitlines()) if RECORD.exists() else {}
     added = {**numbers_of(ROOT / "proto")[0], **record}  # what is recorded wins
-    head = "# Fields and enum values ever published: message, number, name, type. See tests/field_numbers_test.py.\n"
+    head = "# Fields and enum values ever published: message, number, name, type. See tests/house/field_numbers_test.py.\n"
     RECORD.write_text(head + "".join(f"{scope} {number} {rest}\n" for (scope, number), rest in sorted(added.items())))
 
 

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 PARTS = ("/cuda", "/simd")  # folders that may go with their parent's row
 CUDA_FOLDERS = ("codecs/cuda", "offload/cuda", "worker/ranks/cuda", "worker/device/cuda")
