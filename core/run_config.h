@@ -46,6 +46,8 @@ struct SyntheticConfig {
 };
 
 enum class InnerOptimizerKind { kAdamW, kSgd, kOnebitAdam };
+// Whether it keeps two moments of each parameter, beside it.
+constexpr bool HasMoments(InnerOptimizerKind kind) { return kind != InnerOptimizerKind::kSgd; }
 inline constexpr int64_t kAutoFreeze = -1;  // inner.freeze_at: auto
 enum class InnerSchedule { kCosine, kConstant };
 

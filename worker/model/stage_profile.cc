@@ -159,7 +159,7 @@ absl::StatusOr<std::string> ProfileStages(const core::RunConfig& config, int pas
       ProfileEmbedding(config.llama, tokens, passes).Json(), ProfileHead(config.llama, shape, tokens, passes).Json(),
       BytesOf(BlockActivations(shape)), shape.rows() * shape.hidden * kValueBytes, batch,
       config.llama.num_key_value_heads, LayerParameters(config.llama), table, table + config.llama.hidden_size,
-      config.inner.optimizer == core::InnerOptimizerKind::kSgd ? 2 * kValueBytes : 4 * kValueBytes, kValueBytes);
+      core::HasMoments(config.inner.optimizer) ? 4 * kValueBytes : 2 * kValueBytes, kValueBytes);
 }
 
 absl::StatusOr<std::string> ProfileRunYaml(const std::string& path) {

@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<DeviceOptimizer>> DeviceOptimizer::Make(const cor
                                                    "have yet, got onebit_adam; use --device=cpu"));
   }
   DeviceState::Setting of_state = setting;
-  of_state.moments = config.inner.optimizer == core::InnerOptimizerKind::kSgd ? 0 : 2;
+  of_state.moments = core::HasMoments(config.inner.optimizer) ? 2 : 0;
   ASSIGN_OR_RETURN(auto state, DeviceState::Make(of_state, backend));
   std::unique_ptr<DeviceOptimizer> optimizer(
       new DeviceOptimizer(config, setting.manifest, setting.residency.reason, std::move(state), backend));

@@ -52,7 +52,7 @@ class DeviceOptimizer final : public OptimizerState {
   DeviceOptimizer(const core::RunConfig& config, const core::Manifest& manifest, const std::string& reason,
                   std::unique_ptr<DeviceState> state, ComputeBackend* backend);
 
-  bool has_moments() const { return config_.optimizer != core::InnerOptimizerKind::kSgd; }
+  bool has_moments() const { return core::HasMoments(config_.optimizer); }
   // A step of resident parameters that take one rule.
   void StepPart(const offload::AdamWParameters& adamw, int64_t first, int64_t count);
 

@@ -125,7 +125,7 @@ InnerOptimizer::InnerOptimizer(const core::RunConfig& config, const core::Manife
                                offload::BusSchedule& bus, const std::string& calibration_path,
                                const TrainerRanks& ranks)
     : config_(config.inner), total_steps_(config.steps), manifest_(manifest), parameters_(parameters), bus_(bus) {
-  if (config_.optimizer == core::InnerOptimizerKind::kSgd) return;
+  if (!core::HasMoments(config_.optimizer)) return;
   adamw_ = std::make_unique<AdamW>(config, manifest, parameters, bus, calibration_path);
   if (config_.optimizer != core::InnerOptimizerKind::kOnebitAdam) return;
   onebit_ = std::make_unique<OnebitAdam>(config_, manifest_, ranks, adamw_->first_moments.Flat(),

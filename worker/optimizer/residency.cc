@@ -17,7 +17,7 @@ constexpr int64_t kGradientBytes = 4;  // of a parameter
 
 // p, m and v, or p alone.
 int64_t StateBytes(const core::RunConfig& config) {
-  return config.inner.optimizer == core::InnerOptimizerKind::kSgd ? 4 : 12;
+  return core::HasMoments(config.inner.optimizer) ? 12 : 4;
 }
 
 int64_t SetBytes(const core::RunConfig& config, int64_t parameters) {

@@ -109,17 +109,17 @@ Measured Measure(const core::RunConfig& config, const Rates& rates, int steps, c
                                       .trace_path = trace,
                                       .levels_path = levels});
       CHECK(made.ok());
-      bytes[static_cast<size_t>(rank)] = static_cast<LlamaTrainer&>(**made).state_bytes();
       for (int step = 0; step < steps; ++step) {
         CHECK(values.Await(values.Barrier(), TimeoutOf(120)).ok());
         const core::Clock::TimePoint begin = core::SystemClock().Now();
         CHECK((*made)->Step(step + 1).ok());
         if (rank == 0) seconds[static_cast<size_t>(step)] = core::SystemClock().SecondsSince(begin);
       }
+      bytes[static_cast<size_t>(rank)] = static_cast<LlamaTrainer&>(**made).state_bytes();
     });
   }
   for (core::Thread& thread : threads) thread.Join();
-  return {steps == 0 ? 0 : *std::ranges::min_element(seconds), *std::ranges::max_element(bytes)};
+  return {*std::ranges::min_element(seconds), *std::ranges::max_element(bytes)};
 }
 
 plan::PartitionPlan PlanOf(const core::RunConfig& config, const core::LinkLevels& levels) {
@@ -142,7 +142,7 @@ void Run() {
     const double step_s = Measure(small, RatesAt(rate), absl::GetFlag(FLAGS_steps)).step_s;
     const double predicted_s =
         compute_s + PlanOf(small, LevelsAt(RatesAt(rate))).LinkSeconds(LevelsAt(RatesAt(rate)), 2);
-    const int64_t bytes = Measure(large, {}, 0).state_bytes;
+    const int64_t bytes = Measure(large, {}, 1).state_bytes;
     const plan::PartitionPlan plan = PlanOf(large, LevelsAt(RatesAt(rate)));
     double gathered = 0;  // the largest layer's weights and gradients, while they are gathered
     const PartitionLayout layout = PartitionLayoutOf(large.llama, LevelsAt(RatesAt(rate)));

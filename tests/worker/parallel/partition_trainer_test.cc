@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "formats/levels_yaml.h"
 #include "tests/worker/model/test_values.h"
 #include "tests/worker/ranks/fake_nccl_ranks.h"
 #include "tests/worker/ranks/gloo_ranks.h"
@@ -162,7 +163,7 @@ TEST(PartitionTrainer, OverGlooAndNcclHasTheBitsOfThreads) {
   }
 }
 
-TEST(PartitionTrainer, ReceivesTheBytesThatArePredictedAtEachLevel) {
+TEST(PartitionTrainer, HasAndReceivesTheBytesThatArePredicted) {
   for (const core::PartitionConfig& partition : {kDataParallel, kZero1, kZero2, kZero3, kThree}) {
     const Trained trained = Train(RunOf(partition, partition == kThree), OverThreads(8));
     double measured = 0;
@@ -173,6 +174,18 @@ TEST(PartitionTrainer, ReceivesTheBytesThatArePredictedAtEachLevel) {
       }
     }
     EXPECT_GT(measured, 0);
+    // The plan's states, and stages while they are gathered: weights and gradients of one, and beside a tied head the
+    // weights of the first, and the head's gradient.
+    const bool tied = partition == kThree;
+    const core::LlamaConfig llama = RunOf(partition, tied).llama;
+    const core::LinkLevels levels = *formats::ReadLevelsYaml(Levels());
+    const PartitionLevels at = ResolvePartition(partition, levels);
+    int64_t largest = 0;
+    const PartitionLayout layout = PartitionLayoutOf(llama, levels);
+    for (const LayoutGroup& group : layout.groups()) largest = std::max(largest, group.padded);
+    const int64_t gathered = (tied ? 3 : 2) * largest + (tied ? llama.vocab_size * llama.hidden_size : 0);
+    EXPECT_EQ(static_cast<const LlamaTrainer&>(*trained.trainers[0]).state_bytes(),
+              static_cast<int64_t>(PartitionPlanOf(llama, levels, at).memory_bytes()) + 4 * gathered);
   }
 }
 
