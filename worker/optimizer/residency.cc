@@ -16,9 +16,7 @@ constexpr double kUsedShare = 0.85;    // of the free memory: syncs, collectives
 constexpr int64_t kGradientBytes = 4;  // of a parameter
 
 // p, m and v, or p alone.
-int64_t StateBytes(const core::RunConfig& config) {
-  return core::HasMoments(config.inner.optimizer) ? 12 : 4;
-}
+int64_t StateBytes(const core::RunConfig& config) { return core::HasMoments(config.inner.optimizer) ? 12 : 4; }
 
 int64_t SetBytes(const core::RunConfig& config, int64_t parameters) {
   return static_cast<int64_t>(offload::InterleavedUpdate::SetBytes({.parameters = parameters,
