@@ -3,6 +3,8 @@
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "core/check.h"
 #include "plan/pipeline_generators.h"
 #include "tests/worker/model/test_values.h"
@@ -110,6 +112,33 @@ TEST(GpuStages, RecomputationChangesNoBitOfAnySchedule) {
       }
     }
   }
+}
+
+TEST(GpuStages, RecomputeAsMuchAsMemoryAsks) {
+  constexpr int64_t kMemory = int64_t{1} << 30;
+  const core::RunConfig config = RunOf(false);
+  const plan::PipelineSchedule schedule = *plan::Generate("gpipe", {.devices = 1, .micro_batches = kMicroBatches});
+  int64_t used = 0;
+  const auto with = [&](std::optional<Recompute> recompute, int64_t memory) {
+    const auto backend = std::make_shared<FakeBackend>();
+    backend->device().SetMemory(memory);
+    return Train(config, schedule, [&](const StagesRequest& request) {
+      auto stages = GpuStages::Make(request, ValueType::kFloat32, recompute, backend);
+      used = memory - backend->device().free_bytes();
+      return stages;
+    });
+  };
+  const Trained kept = with(Recompute::kNone, kMemory);
+  const int64_t most = used;
+  ASSERT_TRUE(with(Recompute::kBlock, kMemory).status.ok());
+  const int64_t least = used;
+  ASSERT_LT(least, most);
+  const Trained fits = with(std::nullopt, most - 1);
+  ASSERT_TRUE(fits.status.ok()) << fits.status;
+  EXPECT_LT(used, most);
+  EXPECT_EQ(fits.tensors, kept.tensors);
+  EXPECT_TRUE(with(std::nullopt, least).status.ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(with(std::nullopt, least - 1).status));
 }
 
 TEST(GpuStages, RefuseShards) {
