@@ -1,6 +1,6 @@
 // The fragments that a coordinator owns. A run may have several coordinators, its shards: shard i of n receives, merges
 // and returns the fragments f with f mod n = i, and shard 0 decides which sites take part. A single coordinator is
-// shard 0 of 1. Immutable values, thread-safe. Source: docs/architecture.md, "Shards".
+// shard 0 of 1. Immutable values, thread-safe. Source: docs/shards.md.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // The speeds of a run's sites, estimated from their reports, and the consequences in quorum mode: how long a round may
 // wait for further sites once it has a quorum, and how far apart rounds are (Decoupled DiLoCo,
-// arXiv 2604.21428; docs/architecture.md).
+// arXiv 2604.21428; docs/membership.md).
 //
 //   admissions of a round   first ──── time to quorum ────► quorum ── grace ──► closed
 //   steps of a site         send ──────────── τ · step time ─────────────────► update applied, if synchronous

@@ -17,7 +17,7 @@
 //
 // Prepared for a standby that follows: the ids in the table events rise with every transaction that has an event, so
 // that a reader of the database can query for everything after the last id it saw, and copy the segments that the rows
-// name. Thread-safe unless a call says otherwise. Source: docs/architecture.md, section "Durability".
+// name. Thread-safe unless a call says otherwise. Source: docs/durability.md.
 #pragma once
 
 #include <atomic>

@@ -7,7 +7,7 @@
 // steps that this process took, because that is how old m and v are; the learning rate follows the run's step t, so
 // that a joiner is not warmed up again. Weight decay is for tensors of two and more dimensions. 1-bit Adam is AdamW
 // until its variance freezes; then the ranks' momenta are averaged in place of their gradients. One owner thread.
-// Source: docs/architecture.md; arXiv 2311.08105 section 3 (clipping at 1.0).
+// Source: docs/trainer.md; arXiv 2311.08105 section 3 (clipping at 1.0).
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 //   data ─► Step(t): forward, backward, clip, inner optimizer ─► θ in store() ◄─► worker/site (anchors, mixing)
 //
 // θ are the float32 master parameters. Between two steps the sync may read and move them through store(); the trainer
-// rereads them in each step. The inner optimizer's state stays inside and no sync resets it (docs/architecture.md).
+// rereads them in each step. The inner optimizer's state stays inside and no sync resets it (docs/trainer.md).
 //
 // One owner thread calls everything.
 #pragma once

@@ -7,7 +7,7 @@
 //
 // Events of one site come one at a time, with times that do not decrease; the actions of an event are carried out in
 // order, each by the thread that it belongs to (site_events.h), and their results come back as events. Times are
-// microseconds of the caller's monotonic clock. One owner at a time. Source: docs/architecture.md.
+// microseconds of the caller's monotonic clock. One owner at a time. Source: docs/membership.md.
 #pragma once
 
 #include <string>
