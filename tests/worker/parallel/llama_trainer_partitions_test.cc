@@ -105,7 +105,7 @@ double Distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(squares / norm);
 }
 
-TEST(PartitionTrainer, EveryPartitionTrainsLikeOneRank) {
+TEST(LlamaTrainerPartitions, EveryPartitionTrainsLikeOneRank) {
   for (const bool tied : {false, true}) {
     core::RunConfig alone = RunOf(kDataParallel, tied, 16);  // the rows of all ranks' micro-batches
     alone.inner.partition.reset();
@@ -126,7 +126,7 @@ TEST(PartitionTrainer, EveryPartitionTrainsLikeOneRank) {
 }
 
 // θ of a step of plain SGD at rate 1 is θ less the gradient.
-TEST(PartitionTrainer, TheFirstGradientAndAHundredStepsAreThoseOfDataParallelRanks) {
+TEST(LlamaTrainerPartitions, TheFirstGradientAndAHundredStepsAreThoseOfDataParallelRanks) {
   core::RunConfig sgd = RunOf(kDataParallel);
   sgd.inner.optimizer = core::InnerOptimizerKind::kSgd;
   sgd.inner.lr = 1;
@@ -153,7 +153,7 @@ TEST(PartitionTrainer, TheFirstGradientAndAHundredStepsAreThoseOfDataParallelRan
   }
 }
 
-TEST(PartitionTrainer, OverGlooAndNcclHasTheBitsOfThreads) {
+TEST(LlamaTrainerPartitions, OverGlooAndNcclHasTheBitsOfThreads) {
   for (const MakeRanks& ranks_of : {MakeRanks(OverGloo), MakeRanks(OverNccl)}) {
     const Trained threads = Train(RunOf(kThree), OverThreads(4), {}, Levels("2 1 2"));
     const Trained other = Train(RunOf(kThree), ranks_of(4), {}, Levels("2 1 2"));
@@ -163,7 +163,7 @@ TEST(PartitionTrainer, OverGlooAndNcclHasTheBitsOfThreads) {
   }
 }
 
-TEST(PartitionTrainer, HasAndReceivesTheBytesThatArePredicted) {
+TEST(LlamaTrainerPartitions, HasAndReceivesTheBytesThatArePredicted) {
   for (const core::PartitionConfig& partition : {kDataParallel, kZero1, kZero2, kZero3, kThree}) {
     const Trained trained = Train(RunOf(partition, partition == kThree), OverThreads(8));
     double measured = 0;
@@ -189,7 +189,7 @@ TEST(PartitionTrainer, HasAndReceivesTheBytesThatArePredicted) {
   }
 }
 
-TEST(PartitionTrainer, ACheckpointGoesOnWithOtherLevelsAndWithoutAPartition) {
+TEST(LlamaTrainerPartitions, ACheckpointGoesOnWithOtherLevelsAndWithoutAPartition) {
   const std::string saved = WriteTemporary("checkpoint", "");
   Train(RunOf(kThree), OverThreads(8), {.from = 1, .to = 3, .save = saved});
   core::RunConfig alone = RunOf(kDataParallel, false, 16);
@@ -212,7 +212,7 @@ TEST(PartitionTrainer, ACheckpointGoesOnWithOtherLevelsAndWithoutAPartition) {
   }
 }
 
-TEST(PartitionTrainer, LevelsOfOtherRanksAreRefusedAndLevelsThatASiteLacksHaveOneRank) {
+TEST(LlamaTrainerPartitions, LevelsOfOtherRanksAreRefusedAndLevelsThatASiteLacksHaveOneRank) {
   std::vector<RankUnderTest> ranks = OverThreads(2);
   const std::string levels = Levels();  // written before there are ranks, which read it
   const std::vector<absl::Status> statuses = OnRanks(2, [&](int rank) {

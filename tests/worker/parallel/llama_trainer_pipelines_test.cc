@@ -119,15 +119,15 @@ void ExpectGeneratorsGiveSerialBits(int devices, const MakeRanks& ranks_of) {
   }
 }
 
-TEST(PipelineTrainer, OfEveryGeneratorHasTheBitsOfASerialRunOverThreads) {
+TEST(LlamaTrainerPipelines, OfEveryGeneratorHasTheBitsOfASerialRunOverThreads) {
   for (const int devices : {2, 4}) ExpectGeneratorsGiveSerialBits(devices, OverThreads);
 }
 
-TEST(PipelineTrainer, OfEveryGeneratorHasTheBitsOfASerialRunOverGloo) {
+TEST(LlamaTrainerPipelines, OfEveryGeneratorHasTheBitsOfASerialRunOverGloo) {
   for (const int devices : {2, 4}) ExpectGeneratorsGiveSerialBits(devices, OverGloo);
 }
 
-TEST(PipelineTrainer, OfOneCopyHasTheBitsOfOneRankThatTrainsAsUsual) {
+TEST(LlamaTrainerPipelines, OfOneCopyHasTheBitsOfOneRankThatTrainsAsUsual) {
   for (const bool tied : {false, true}) {
     const core::RunConfig config = RunOf(4, tied);
     const auto alone = MakeTrainer(config, "eu", {.data_path = Data()});
@@ -144,7 +144,7 @@ TEST(PipelineTrainer, OfOneCopyHasTheBitsOfOneRankThatTrainsAsUsual) {
   }
 }
 
-TEST(PipelineTrainer, ACheckpointGoesOnWithAnyNumberOfDevicesAndWithNone) {
+TEST(LlamaTrainerPipelines, ACheckpointGoesOnWithAnyNumberOfDevicesAndWithNone) {
   for (const bool tied : {false, true}) {
     const core::RunConfig config = RunOf(4, tied, 8);
     const std::string saved = WriteTemporary("checkpoint", "");
@@ -172,7 +172,7 @@ TEST(PipelineTrainer, ACheckpointGoesOnWithAnyNumberOfDevicesAndWithNone) {
   }
 }
 
-TEST(PipelineTrainer, AGridOfPlacesAndCopiesHasTheBitsOfASerialRun) {
+TEST(LlamaTrainerPipelines, AGridOfPlacesAndCopiesHasTheBitsOfASerialRun) {
   for (const std::string name : {"1f1b", "dualpipe"}) {
     for (const bool tied : {false, true}) {
       const int n = name == "1f1b" ? 3 : 4;
@@ -185,7 +185,7 @@ TEST(PipelineTrainer, AGridOfPlacesAndCopiesHasTheBitsOfASerialRun) {
   }
 }
 
-TEST(PipelineTrainer, AGridOfPlacesAndShardsHasTheBitsOfASerialRun) {
+TEST(LlamaTrainerPipelines, AGridOfPlacesAndShardsHasTheBitsOfASerialRun) {
   for (const int unit : {2, 4}) {
     for (const bool tied : {false, true}) {
       const auto schedule = plan::Generate("zeropp", {.devices = 2, .micro_batches = 4, .unit = unit});
@@ -200,7 +200,7 @@ TEST(PipelineTrainer, AGridOfPlacesAndShardsHasTheBitsOfASerialRun) {
 
 // 3vN/U collectives: a gather for each forward and each backward of a unit, and a reduce-scatter; but for the gathers
 // of stages that are there already.
-TEST(PipelineTrainer, OfShardsGathersAndScattersAsOftenAsTheFormulaSays) {
+TEST(LlamaTrainerPipelines, OfShardsGathersAndScattersAsOftenAsTheFormulaSays) {
   constexpr int kMicroBatches = 8, kUnit = 2, kChunks = 2, kWidth = 2;
   const core::RunConfig config = RunOf(kMicroBatches, false, kWidth * kMicroBatches);
   const plan::PipelineFile fitted = *FitPipeline(
@@ -230,7 +230,7 @@ TEST(PipelineTrainer, OfShardsGathersAndScattersAsOftenAsTheFormulaSays) {
   for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST(PipelineTrainer, ShardsAreRefusedWhereARankWouldHaveNone) {
+TEST(LlamaTrainerPipelines, ShardsAreRefusedWhereARankWouldHaveNone) {
   const auto fit = [](const std::string& name, int width) {
     return FitPipeline(
                {.schedule = *plan::Generate(name, {.devices = 4, .micro_batches = 4}), .width = width, .shards = true},
