@@ -113,6 +113,7 @@ LevelShards::LevelShards(const core::RunConfig& config, const core::LinkLevels& 
                          const TrainerRanks& ranks, std::unique_ptr<LevelGroups> groups)
     : ShardedTensors(core::LlamaManifest(config.llama)),
       world_(ranks.world()),
+      link_levels_(levels),
       at_(at),
       layout_(PartitionLayoutOf(config.llama, levels)),
       groups_(std::move(groups)),

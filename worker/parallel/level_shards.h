@@ -76,6 +76,7 @@ class LevelShards final : public ShardedTensors {
   int64_t bytes() const override;
 
   // To trace them.
+  const core::LinkLevels& link_levels() const { return link_levels_; }
   LevelGroups& groups() { return *groups_; }
   std::vector<int64_t> stage_values() const;
 
@@ -85,6 +86,7 @@ class LevelShards final : public ShardedTensors {
   std::vector<int> Senders() const;  // of each part of the optimizer's level: the first rank that has it
 
   const int world_;
+  const core::LinkLevels link_levels_;
   const PartitionLevels at_;
   const PartitionLayout layout_;
   const std::unique_ptr<LevelGroups> groups_;

@@ -176,9 +176,8 @@ absl::Status LlamaTrainer::OpenWorkTrace(const core::RunConfig& config, const pl
   if (shards == nullptr || files.trace_path.empty() || ranks_.rank() > 0) return absl::OkStatus();
   const MachineSpeeds machine = MeasureMachine();
   Amounts speeds{{"cpu", machine.flops}, {"l2", machine.l2}, {"l3", machine.l3}, {"dram", machine.dram}};
-  ASSIGN_OR_RETURN(const core::LinkLevels levels, ReadLevels(files.levels_path, ranks_.world()));
   std::vector<std::string> names;
-  for (const core::LinkLevel& level : levels.site) {
+  for (const core::LinkLevel& level : shards->link_levels().site) {
     speeds.emplace_back("link " + level.name, level.bytes_per_s > 0 ? level.bytes_per_s : kUnknownLink);
     names.push_back(level.name);
   }

@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "core/model_manifest.h"
 #include "plan/pipeline_check.h"
+#include "plan/pipeline_generators.h"
 
 namespace causeway::worker {
 namespace {
@@ -97,17 +98,7 @@ std::vector<plan::StageLayers> EvenSplit(int layers, int stages) {
 }
 
 plan::PipelineFile OneStageProgram(const core::LlamaConfig& config, int64_t micro_batches, int width) {
-  std::vector<plan::ScheduleStep> list;
-  for (int m = 0; m < micro_batches; ++m) {
-    for (const auto kind : {plan::OperationKind::kForward, plan::OperationKind::kBackward}) {
-      list.push_back({.first = {.kind = kind, .micro_batch = m}, .second = std::nullopt});
-    }
-  }
-  return {.schedule = {.devices = 1,
-                       .micro_batches = static_cast<int>(micro_batches),
-                       .stages = 1,
-                       .place = {{0}},
-                       .lists = {std::move(list)}},
+  return {.schedule = *plan::Generate("1f1b", {.devices = 1, .micro_batches = static_cast<int>(micro_batches)}),
           .width = width,
           .split = EvenSplit(static_cast<int>(config.num_hidden_layers), 1)};
 }
