@@ -24,7 +24,7 @@ class Parts:
             Part("machine", "what the machine is; the bus, each way and both", 60, self.machine),
             Part("offload", "places of the optimizer's state, one model that no card of 80 GB keeps whole", 200, self.offload),
             Part("offload_peers", "the host's memory and AdamW; the same state by PyTorch, torchao, DeepSpeed", 200, self.offload_peers),
-            Part("train_124m", "124 M: micro-batches, PyTorch's best", 200, self.train_124m),
+            Part("train_124m", "124 M: micro-batches, PyTorch's best", 280, self.train_124m),
             Part("train_larger", "1.06 B beside PyTorch's best; 350 M, 774 M, 1.24 B", 150, self.train_larger),
             Part("profile", "one step, kernel by kernel", 60, self.profile),
             Part("sync", "what outer syncs cost a step, of the built-in trainer and of PyTorch", 90, self.sync),
@@ -82,7 +82,7 @@ class Parts:
                 if threads <= self.tools.cores]
         if self.tools.python is None:
             return rows
-        peers = [f"--peers={PEERS}"] if self.on_card else ["--model=tiny", "--peers=torch,causeway:cpu", "--steps=2", "--limit=40"]
+        peers = [f"--peers={PEERS}", "--model=1.06b"] if self.on_card else ["--model=tiny", "--peers=torch,causeway:cpu", "--steps=2", "--limit=40"]
         wheels = [f"--wheels={self.tools.wheels}"] if self.tools.wheels else []
         return rows + [self.bench("offload_peers", folder, f"--out={folder / 'peers.jsonl'}", f"--python={self.tools.python}",
                                   f"--device={'cuda' if self.on_card else 'cpu'}", f"--build={self.tools.cuda}", "--resume",
