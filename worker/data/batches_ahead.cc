@@ -9,7 +9,7 @@ namespace causeway::worker {
 absl::StatusOr<std::vector<PreparedBatch>> BatchesAhead::Prepare(core::Step t) const {
   ASSIGN_OR_RETURN(const Batch batch, make_(t));
   std::vector<PreparedBatch> parts;
-  for (int64_t i = 0; i < micro_batches_; ++i) parts.emplace_back(Part(batch, i, micro_batches_));
+  for (int64_t i = 0; i < micro_batches_; ++i) parts.emplace_back(Part(batch, i, micro_batches_), sorted_);
   return parts;
 }
 

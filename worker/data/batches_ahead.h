@@ -1,5 +1,5 @@
-// The micro-batches of the next step, made by another thread during this one: drawn from the text, cut, and their rows
-// sorted by token.
+// The micro-batches of the next step, made by another thread during this one: drawn from the text, cut, and for a
+// device their rows sorted by token.
 //
 //   step t    Take(t) ─► computes                      Take(t + 1) ─► …
 //   beside it             makes t + 1
@@ -24,7 +24,8 @@ class BatchesAhead {
  public:
   using Make = std::function<absl::StatusOr<Batch>(core::Step t)>;  // on any thread, one at a time
 
-  BatchesAhead(Make make, int64_t micro_batches) : make_(std::move(make)), micro_batches_(micro_batches) {}
+  BatchesAhead(Make make, int64_t micro_batches, bool sorted)
+      : make_(std::move(make)), micro_batches_(micro_batches), sorted_(sorted) {}
   ~BatchesAhead() { Forget(); }
 
   absl::StatusOr<std::vector<PreparedBatch>> Take(core::Step t);
@@ -36,6 +37,7 @@ class BatchesAhead {
 
   const Make make_;
   const int64_t micro_batches_;
+  const bool sorted_;
   core::Thread thread_;
   core::Step ahead_ = 0;                                            // the step that was or is being made; 0: none
   std::optional<absl::StatusOr<std::vector<PreparedBatch>>> made_;  // the thread's, until it is joined

@@ -9,8 +9,6 @@
 #include "formats/offload_config_check.h"
 #include "worker/device/fake_backend.h"
 #include "worker/loop/rank_device.h"
-#include "worker/parallel/device_trainer.h"
-#include "worker/parallel/gpu_stages.h"
 #include "worker/parallel/llama_trainer.h"
 #include "worker/ranks/rank_place.h"
 #ifdef CAUSEWAY_WITH_CUDA
@@ -128,23 +126,6 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> OpenDevice(const DeviceChoice& c
   return nullptr;
 }
 
-// On a device.
-absl::StatusOr<std::unique_ptr<Trainer>> MakePipeline(const DeviceChoice& choice, const core::RunConfig& config,
-                                                      const core::SiteId& site, const TrainerFiles& files,
-                                                      std::shared_ptr<ComputeBackend> backend) {
-  ASSIGN_OR_RETURN(const DeviceSettings settings, SettingsOf(choice));
-  for (const auto& [flag, given] :
-       {std::pair("offload_k", choice.offload_k), {"resident_share", choice.resident_share}}) {
-    if (given.empty()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--", flag, ": expected none with --pipeline, whose optimizer's state is the host's, got ", given));
-  }
-  if (choice.device != kFake) RETURN_IF_ERROR(CheckGpuShape(config.llama, settings.type));
-  return LlamaTrainer::Make(config, site, files, [&](const StagesRequest& request) {
-    return GpuStages::Make(request, settings.type, settings.recompute, backend);
-  });
-}
-
 }  // namespace
 
 absl::Status CheckDevice(const DeviceChoice& choice) {
@@ -167,49 +148,43 @@ absl::StatusOr<std::unique_ptr<Trainer>> PlaceAgain(std::unique_ptr<Trainer> bef
   ASSIGN_OR_RETURN(config.offload, OffloadOf(choice, config.offload));
   ASSIGN_OR_RETURN(DeviceSettings settings, SettingsOf(choice));
   settings.overlaps = overlaps;
-  std::unique_ptr<DeviceTrainer> on_device(dynamic_cast<DeviceTrainer*>(before.get()));
-  if (on_device == nullptr)
-    return absl::InvalidArgumentError("expected a trainer on a device, got one on the processor");
-  before.release();
-  return DeviceTrainer::Again(std::move(on_device), config, files, settings);
+  return LlamaTrainer::Again(std::move(before), config, files, settings);
 }
 
 absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& choice, core::RunConfig config,
                                                          const core::SiteId& site, const TrainerFiles& files) {
   ASSIGN_OR_RETURN(config.offload, OffloadOf(choice, config.offload));
+  const bool pipeline = !files.pipeline_path.empty();
   DeviceChoice opened = choice;
   // A checkpoint keeps the algorithms of one rank's device; several ranks would go on with other bits.
-  const bool alone = files.ranks.world() == 1 && files.pipeline_path.empty();
-  if (choice.products == kAuto) opened.products = alone ? kTimed : kFirst;
+  if (choice.products == kAuto) opened.products = files.ranks.world() == 1 && !pipeline ? kTimed : kFirst;
   ASSIGN_OR_RETURN(std::unique_ptr<ComputeBackend> backend, OpenDevice(opened, config));
   const DeviceKind device = choice.device == kFake ? DeviceKind::kFake : DeviceKind::kGpu;
   RETURN_IF_ERROR(CheckSameKind(files.ranks, backend == nullptr ? DeviceKind::kProcessor : device));
-  if (backend != nullptr && !files.pipeline_path.empty()) {
-    return MakePipeline(choice, config, site, files, std::move(backend));
-  }
-  if (files.pipeline_path.empty() && !files.trace_path.empty() && !config.inner.partition) {
+  if (!pipeline && !files.trace_path.empty() && !config.inner.partition) {
     return absl::InvalidArgumentError(
         "--trace: expected --pipeline=FILE with it, or a run with inner.partition, got none");
   }
   if (backend == nullptr) return MakeTrainer(config, site, files);
-  if (config.inner.partition && config.model_kind == core::ModelKind::kLlama) {
-    return absl::InvalidArgumentError(absl::StrCat("inner.partition: expected a site with --device=cpu, got --device=",
-                                                   choice.device, ", on which nothing is divided yet"));
-  }
-  if (choice.wrap) backend = choice.wrap(std::move(backend));
-  RETURN_IF_ERROR(CheckRows(config, site, files.ranks.world()));
   if (config.model_kind != core::ModelKind::kLlama) {
     return absl::InvalidArgumentError(absl::StrCat("--device=", choice.device,
                                                    ": expected a run of model.kind llama, got synthetic; use "
                                                    "--device=cpu"));
   }
+  if (config.inner.partition && !pipeline) {
+    return absl::InvalidArgumentError(absl::StrCat("inner.partition: expected a site with --device=cpu, got --device=",
+                                                   choice.device, ", on which nothing is divided yet"));
+  }
+  if (choice.wrap) backend = choice.wrap(std::move(backend));
   ASSIGN_OR_RETURN(const DeviceSettings settings, SettingsOf(choice));
   if (choice.device != kFake) RETURN_IF_ERROR(CheckGpuShape(config.llama, settings.type));
-  std::unique_ptr<Collectives> collectives;  // of gradients on GPUs; those of the fake device are on the host
-  if (files.ranks.world() > 1 && choice.device != kFake) {
+  // Gradients on GPUs are summed there. Those of the fake device are on the host, those of a pipeline go there.
+  std::unique_ptr<Collectives> collectives;
+  if (files.ranks.world() > 1 && choice.device != kFake && !pipeline) {
     ASSIGN_OR_RETURN(collectives, OpenNccl(choice, files.ranks));
   }
-  return DeviceTrainer::Make(config, site, files, settings, std::move(backend), std::move(collectives));
+  return LlamaTrainer::Make(config, site, files,
+                            std::make_unique<DeviceRank>(std::move(backend), settings, std::move(collectives)));
 }
 
 }  // namespace causeway::worker

@@ -18,10 +18,12 @@
 namespace causeway::worker {
 
 struct PreparedBatch {
-  explicit PreparedBatch(Batch rows) : batch(std::move(rows)) { shares.Assign(batch.tokens); }
+  explicit PreparedBatch(Batch rows, bool sorted = true) : batch(std::move(rows)) {
+    if (sorted) shares.Assign(batch.tokens);
+  }
 
   Batch batch;
-  EmbeddingShares shares;
+  EmbeddingShares shares;  // for a device
 };
 
 class GpuBatch {

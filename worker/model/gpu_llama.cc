@@ -29,7 +29,7 @@ class LlamaOf final : public GpuLlama {
   absl::Status Allocate();
   absl::Status Begin(const PreparedBatch& batch) override { return batch_.Copy(batch); }
   void Forward(const void* parameters) override;
-  void Backward(const void* parameters, float* gradients, float scale, const OnFinal& queued, bool last) override;
+  void Backward(const void* parameters, float* gradients, float scale, const OnFinal& queued) override;
   void BackwardInput(const void* parameters, float scale) override;
   void BackwardWeight(const void* parameters, float* gradients) override;
   void Evaluate(const void* parameters) override {
@@ -45,7 +45,7 @@ class LlamaOf final : public GpuLlama {
 
  private:
   struct Places {
-    Arena::Place output = 0, dstream = 0, norm_buffer = 0, attention_buffer = 0, embedding_buffer = 0, tied_head = 0;
+    Arena::Place output = 0, dstream = 0, norm_buffer = 0, attention_buffer = 0, embedding_buffer = 0;
   };
 
   void Plan();
@@ -57,8 +57,6 @@ class LlamaOf final : public GpuLlama {
 
   void Launch(const Kernel& kernel) { backend_->Launch(Queue::kCompute, kernel); }
   void EmbeddingBackwardWeight(float* gradients);
-  bool sums_tied_head() const { return config_.tie_word_embeddings && !options_.stage; }
-  int64_t tied_head_values() const { return config_.vocab_size * config_.hidden_size; }
   typename GpuHead<T>::Gradients HeadGradients(float* gradients) const;
 
   const core::LlamaConfig config_;
@@ -75,8 +73,8 @@ class LlamaOf final : public GpuLlama {
   std::vector<GpuBlock<T>> blocks_;
   Places places_;
   std::optional<GpuHead<T>> head_;
-  // In the order in which backward is queued: gradients from the value on are final when the event is done.
-  std::vector<std::pair<int64_t, offload::Device::Event>> final_from_;
+  // In the order in which backward is queued: gradients from the tensor on are final when the event is done.
+  std::vector<std::pair<int, offload::Device::Event>> final_from_;
 };
 
 template <typename T>
@@ -98,7 +96,7 @@ LlamaOf<T>::LlamaOf(const core::LlamaConfig& config, const Options& options, Com
               .attention = options_.attention.get(),
               .arena = &arena_,
               .backend = backend} {
-  const auto add = [&](int64_t tensor) { final_from_.emplace_back(firsts_[tensor], backend->device().MakeEvent()); };
+  const auto add = [&](int tensor) { final_from_.emplace_back(tensor, backend->device().MakeEvent()); };
   if (range_.head) add(final_norm());
   for (int64_t layer = range_.last; layer >= range_.first; --layer) add(TensorOf(layer, BlockTensor{}));
   if (range_.embedding) add(0);
@@ -111,7 +109,6 @@ absl::Status LlamaOf<T>::Allocate() {
   options_.attention->SetBuffer(arena_.At<char>(places_.attention_buffer));
   layers_.SetBuffer(Floats(places_.norm_buffer));
   rope_.Fill();
-  if (sums_tied_head()) Launch(FillKernel<float>{Floats(places_.tied_head), tied_head_values(), 0});
   return absl::OkStatus();
 }
 
@@ -134,7 +131,6 @@ void LlamaOf<T>::Plan() {
   const Arena::Place dnormed = options_.stage && range_.head ? values(kGradients, rows * hidden) : shared_.dnormed;
   places_.norm_buffer = floats(kGradients, GpuLayers<T>::kNormShares * hidden);
   if (range_.embedding) places_.embedding_buffer = floats(kGradients, MostEmbeddingPartials(rows) * hidden);
-  if (sums_tied_head()) places_.tied_head = floats("gradients of the tied head", tied_head_values());
   places_.attention_buffer = arena_.Add("attention", options_.attention->buffer_bytes());
   if (options_.recompute == Recompute::kBlock) shared_.remade = values("activations", rows * hidden);
 
@@ -169,6 +165,10 @@ GpuLlama::Rooms LlamaOf<T>::rooms() const {
   Rooms rooms;
   for (size_t i = 0; i < rooms.size() && options_.room_bytes > 0; ++i) {
     const int64_t offset = arena_.bytes() - static_cast<int64_t>(i + 1) * options_.room_bytes;
+    if (options_.stage) {  // others are in flight until all gradients are final
+      rooms[i] = {arena_.begin() + offset, 0};
+      continue;
+    }
     int64_t layer = config_.num_hidden_layers;  // the first that has something in it; after them the output
     while (layer > 0 &&
            offset < arena_.offset(layer == config_.num_hidden_layers ? places_.output : blocks_[layer].input())) {
@@ -221,22 +221,21 @@ void LlamaOf<T>::EmbeddingBackwardWeight(float* gradients) {
                                  .size = shape_.hidden});
 }
 
-// A tied head's are apart from the embedding's: in a stage after all others, in a whole model in memory of its own.
+// A tied head's are apart from the embedding's, after all others.
 template <typename T>
 typename GpuHead<T>::Gradients LlamaOf<T>::HeadGradients(float* gradients) const {
   const int64_t own = config_.tie_word_embeddings ? firsts_.back() : firsts_[final_norm() + 1];
-  return {.norm = gradients + firsts_[final_norm()],
-          .weight = sums_tied_head() ? Floats(places_.tied_head) : gradients + own};
+  return {.norm = gradients + firsts_[final_norm()], .weight = gradients + own};
 }
 
 template <typename T>
-void LlamaOf<T>::Backward(const void* given, float* gradients, float scale, const OnFinal& queued, bool last) {
+void LlamaOf<T>::Backward(const void* given, float* gradients, float scale, const OnFinal& queued) {
   const T* const parameters = static_cast<const T*>(given);
   size_t part = 0;
   const auto is_final = [&] {
-    const auto& [first, event] = final_from_[part++];
+    const auto& [tensor, event] = final_from_[part++];
     backend_->device().Record(event, Queue::kCompute);
-    if (queued != nullptr) queued(first);
+    if (queued != nullptr) queued(tensor);
   };
   if (head_) {
     head_->BackwardInput(parameters, At(places_.output), batch_.targets(), scale, HeadGradients(gradients),
@@ -249,9 +248,6 @@ void LlamaOf<T>::Backward(const void* given, float* gradients, float scale, cons
   }
   if (range_.embedding) {
     EmbeddingBackwardWeight(gradients);
-    if (sums_tied_head() && last) {
-      Launch(MoveSumKernel{Floats(places_.tied_head), gradients + firsts_[0], tied_head_values()});
-    }
     is_final();
   }
 }
@@ -277,10 +273,10 @@ void LlamaOf<T>::BackwardWeight(const void* given, float* gradients) {
 
 template <typename T>
 absl::Status LlamaOf<T>::AwaitGradients(const OnFinal& final) {
-  for (const auto& [first, event] : final_from_) {
+  for (const auto& [tensor, event] : final_from_) {
     backend_->device().AwaitOnHost(event);
     RETURN_IF_ERROR(backend_->device().status());
-    final(first);
+    final(tensor);
   }
   return absl::OkStatus();
 }

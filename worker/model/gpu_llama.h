@@ -57,9 +57,9 @@ class GpuLlama {
   // In the order in which they die. Values of layers lie so that the last layers' die first.
   using Rooms = std::array<Room, 2>;
 
-  // Called from the end to the front: the gradients from value `first` on are final when all work queued on kCompute is
-  // done.
-  using OnFinal = std::function<void(int64_t first)>;
+  // Called from the end to the front: the gradients of this tensor and of all after it are final when all work queued
+  // on kCompute is done.
+  using OnFinal = LlamaStage::OnFinal;
 
   // The device memory that Make takes.
   static absl::StatusOr<int64_t> Bytes(const core::LlamaConfig& config, const Options& options,
@@ -74,10 +74,9 @@ class GpuLlama {
   // Forward with these parameters.
   virtual void Forward(const void* parameters) = 0;
   // Adds the gradient of `scale` times the batch's mean loss. After Forward, with the same parameters; once. `queued`
-  // is called for each part of backward when it is queued, finally with 0. Where the embedding is the head, a whole
-  // model sums the head's part separately until the step's `last` micro-batch, and adds it then, as LlamaModel.
-  virtual void Backward(const void* parameters, float* gradients, float scale, const OnFinal& queued = nullptr,
-                        bool last = true) = 0;
+  // is called for each part of backward when it is queued, finally with 0. Where the embedding is the head, the head's
+  // part lies after the gradients of all tensors: the caller adds it to the embedding's once a step, as AddTiedHead.
+  virtual void Backward(const void* parameters, float* gradients, float scale, const OnFinal& queued = nullptr) = 0;
   // Backward of a stage in two parts, I and W, with the bits of the whole. Between them nothing else may be computed
   // with this object.
   virtual void BackwardInput(const void* parameters, float scale) = 0;

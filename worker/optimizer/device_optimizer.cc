@@ -1,22 +1,15 @@
 #include "worker/optimizer/device_optimizer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "offload/adamw.h"
-#include "worker/optimizer/inner_optimizer.h"
 
 namespace causeway::worker {
-namespace {
 
 using offload::Queue;
-
-constexpr int64_t kSumShares = 1024;
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<DeviceOptimizer>> DeviceOptimizer::Make(const core::RunConfig& config,
                                                                        const DeviceState::Setting& setting,
@@ -29,10 +22,8 @@ absl::StatusOr<std::unique_ptr<DeviceOptimizer>> DeviceOptimizer::Make(const cor
   DeviceState::Setting of_state = setting;
   of_state.moments = core::HasMoments(config.inner.optimizer) ? 2 : 0;
   ASSIGN_OR_RETURN(auto state, DeviceState::Make(of_state, backend));
-  std::unique_ptr<DeviceOptimizer> optimizer(
+  return std::unique_ptr<DeviceOptimizer>(
       new DeviceOptimizer(config, setting.manifest, setting.residency.reason, std::move(state), backend));
-  RETURN_IF_ERROR(optimizer->sums_.Allocate(backend->device()));
-  return optimizer;
 }
 
 DeviceOptimizer::DeviceOptimizer(const core::RunConfig& config, const core::Manifest& manifest,
@@ -42,28 +33,7 @@ DeviceOptimizer::DeviceOptimizer(const core::RunConfig& config, const core::Mani
       manifest_(manifest),
       reason_(reason),
       backend_(backend),
-      state_(std::move(state)),
-      host_sums_(kSumShares) {
-  sums_.Add("sums", kSumShares * static_cast<int64_t>(sizeof(double)));
-}
-
-absl::StatusOr<double> DeviceOptimizer::SumOfSquares(core::Step t) {
-  double* const sums = sums_.At<double>(0);
-  backend_->Launch(
-      Queue::kCompute,
-      SumOfSquaresKernel{.values = state_->gradients(), .sums = sums, .count = state_->count(), .shares = kSumShares});
-  backend_->device().CopyToHost(Queue::kCompute, host_sums_.data(), sums, kSumShares * sizeof(double));
-  RETURN_IF_ERROR(state_->Await());
-  double total = 0;
-  for (const double sum : host_sums_) total += sum;
-  if (std::isfinite(total)) return total;
-  for (size_t i = 0; i < manifest_.size(); ++i) {
-    std::vector<float> gradient(manifest_[i].NumValues());
-    RETURN_IF_ERROR(state_->copies().ToHost(state_->gradients() + state_->First(static_cast<int>(i)), gradient));
-    RETURN_IF_ERROR(CheckFinite(manifest_[i], gradient, t));
-  }
-  return absl::InternalError("the sum of squares is not finite, and all gradients are");
-}
+      state_(std::move(state)) {}
 
 absl::Status DeviceOptimizer::Step(core::Step t, double sum_of_squares) {
   ++steps_taken_;
@@ -108,6 +78,7 @@ void DeviceOptimizer::StepPart(const offload::AdamWParameters& adamw, int64_t fi
 
 absl::Status DeviceOptimizer::AppendState(std::vector<formats::TensorData>& tensors,
                                           std::map<std::string, std::string>& metadata) {
+  metadata.merge(backend_->product_choices());
   metadata[kStepsTaken] = absl::StrCat(steps_taken_);
   if (!has_moments()) return absl::OkStatus();
   host_moments_.clear();
@@ -120,6 +91,7 @@ absl::Status DeviceOptimizer::AppendState(std::vector<formats::TensorData>& tens
 }
 
 absl::Status DeviceOptimizer::LoadState(const formats::SafetensorsFile& file) {
+  backend_->SetProductChoices(file.metadata());
   ASSIGN_OR_RETURN(steps_taken_, ReadStepsTaken(file));
   if (!has_moments()) return absl::OkStatus();
   TensorValues first(manifest_), second(manifest_);
@@ -128,7 +100,7 @@ absl::Status DeviceOptimizer::LoadState(const formats::SafetensorsFile& file) {
   return state_->WriteMoments(1, second.Flat());
 }
 
-core::OffloadProgress DeviceOptimizer::progress() const {
+std::optional<core::OffloadProgress> DeviceOptimizer::progress() const {
   core::OffloadProgress progress =
       state_->hosted() == nullptr ? core::OffloadProgress{.k = core::kResident} : state_->hosted()->progress();
   progress.reason = reason_;

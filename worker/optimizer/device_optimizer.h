@@ -1,15 +1,16 @@
 // AdamW or SGD of a model on a device, wherever its state lies (worker/optimizer/device_state.h).
 //
-//   gradients ─► Σ g² by a kernel ─► the norm on the host ─► clip: a factor ─► AdamW at lr(t) ─► θ
-//                                         and its bfloat16 copy on the device, where the model computes with that ◄─┘
+//   gradients ─► clip: a factor ─► AdamW at lr(t) ─► θ, and its bfloat16 copy where the model computes with that
 //
 // The arithmetic of a value is offload/adamw_value.h, as on the CPU: the same gradients give the same bits. Its
-// checkpoint is that of worker/optimizer/inner_optimizer.h: a site may continue on the other. One owner thread.
+// checkpoint is that of HostOptimizer: a site may continue on the other; it also keeps the algorithms that the device
+// has chosen for its matrix products. One owner thread.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,15 +19,14 @@
 #include "core/manifest.h"
 #include "core/run_config.h"
 #include "formats/safetensors.h"
-#include "worker/device/arena.h"
 #include "worker/device/compute_backend.h"
 #include "worker/model/tensor_values.h"
 #include "worker/optimizer/device_state.h"
-#include "worker/optimizer/trainer_file.h"
+#include "worker/optimizer/inner_optimizer.h"
 
 namespace causeway::worker {
 
-class DeviceOptimizer final : public OptimizerState {
+class DeviceOptimizer final : public InnerOptimizer {
  public:
   // INVALID_ARGUMENT: an inner optimizer that devices do not support yet. RESOURCE_EXHAUSTED: memory.
   // The setting's moments follow from the optimizer.
@@ -36,12 +36,10 @@ class DeviceOptimizer final : public OptimizerState {
 
   DeviceState& state() const { return *state_; }
 
-  // ‖g‖² of all gradients; waits for them. DATA_LOSS names the first that is not finite.
-  absl::StatusOr<double> SumOfSquares(core::Step t);
-  // Step t, with gradients of that ‖g‖²: queued on the device, done on the host.
-  absl::Status Step(core::Step t, double sum_of_squares);
+  absl::Status Step(core::Step t, double sum_of_squares) override;  // queued on the device, done on the host
 
-  core::OffloadProgress progress() const;
+  std::optional<core::OffloadProgress> progress() const override;
+  double last_update_s() const override { return state_->hosted() == nullptr ? 0 : state_->hosted()->last_update_s(); }
 
   absl::Status AppendState(std::vector<formats::TensorData>& tensors,
                            std::map<std::string, std::string>& metadata) override;
@@ -62,8 +60,6 @@ class DeviceOptimizer final : public OptimizerState {
   const std::string reason_;  // for the place of the state
   ComputeBackend* const backend_;
   const std::unique_ptr<DeviceState> state_;
-  Arena sums_;
-  std::vector<double> host_sums_;
   int64_t steps_taken_ = 0;
   std::vector<TensorValues> host_moments_;  // while they are saved
 };

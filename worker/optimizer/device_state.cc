@@ -26,11 +26,12 @@ DeviceState::DeviceState(const Setting& setting, ComputeBackend* backend)
       firsts_(core::FlatOffsets(setting.manifest)),
       count_(firsts_.back()),
       resident_(setting.residency.resident),
+      more_gradients_(setting.more_gradients),
       done_(backend->device().MakeEvent()),
       copies_(&backend->device(), setting.pool, count_) {
   const auto bytes = resident_ * static_cast<int64_t>(sizeof(float));
   parameters_ = arena_.Add("parameters", bytes);
-  gradients_ = arena_.Add("gradients", count_ * static_cast<int64_t>(sizeof(float)));
+  gradients_ = arena_.Add("gradients", (count_ + more_gradients_) * static_cast<int64_t>(sizeof(float)));
   computed_ = type_ == ValueType::kFloat32 ? parameters_ : arena_.Add("parameters", count_ * BytesOf(type_));
   for (int which = 0; which < setting.moments; ++which) moments_[which] = arena_.Add("optimizer state", bytes);
 }

@@ -1,7 +1,7 @@
 // The values of a model that trains on a device: parameters, gradients, moments, and where each lies.
 //
-//   on the device   gradients; parameters as the model computes with them; p, m, v of the first `resident` values
-//   on the host     p, m, v of the others (worker/optimizer/hosted_state.h)
+//   on the device   gradients, with those of a tied head after them; parameters as the model computes with them; p, m,
+//   v of the first `resident` values on the host     p, m, v of the others (worker/optimizer/hosted_state.h)
 //
 // Arrays are flat, in manifest order. One owner thread.
 #pragma once
@@ -31,6 +31,7 @@ class DeviceState {
     Residency residency;
     GpuLlama::Rooms rooms;
     offload::PinnedPool* pool = nullptr;  // of the host's part, and of copies
+    int64_t more_gradients = 0;           // after the manifest's: of a tied head in a stage
     bool overlaps = true;                 // false: as ZeRO-Offload, gradients and copies in the update, for comparison
   };
 
@@ -47,6 +48,7 @@ class DeviceState {
   // In device memory; the first and the last of resident values.
   float* parameters() const { return arena_.At<float>(parameters_); }
   float* gradients() const { return arena_.At<float>(gradients_); }
+  std::span<float> all_gradients() const { return {gradients(), static_cast<size_t>(count_ + more_gradients_)}; }
   // The parameters that the model computes with: these, or a copy in bfloat16, which updates and Changed maintain.
   void* computed() const { return arena_.At<char>(computed_); }
   uint16_t* bfloat16_copy() const { return type_ == ValueType::kFloat32 ? nullptr : arena_.At<uint16_t>(computed_); }
@@ -81,7 +83,7 @@ class DeviceState {
   const ValueType type_;
   ComputeBackend* const backend_;
   const std::vector<int64_t> firsts_;
-  const int64_t count_, resident_;
+  const int64_t count_, resident_, more_gradients_;
   Arena arena_;
   Arena::Place parameters_ = 0, gradients_ = 0, computed_ = 0, moments_[2] = {};
   offload::Device::Event done_;

@@ -12,14 +12,16 @@ namespace causeway::worker {
 
 using offload::Queue;
 
-DeviceStore::DeviceStore(const core::Manifest& manifest, DeviceState* state, ComputeBackend* backend,
-                         DeviceEncoder::Options encode)
-    : manifest_(manifest), state_(state), backend_(backend) {
+DeviceStore::DeviceStore(const core::Manifest& manifest, std::vector<int64_t> firsts, DeviceState* state,
+                         ComputeBackend* backend, const std::optional<DeviceEncoder::Options>& encode)
+    : manifest_(manifest), firsts_(std::move(firsts)), state_(state), backend_(backend) {
   if (state->hosted() != nullptr) {
     reads_ = std::make_unique<replica::ScheduledReads>(&state->hosted()->bus());
     return;
   }
-  encode.parameters = core::NumParameters(manifest);
+  if (!encode) return;
+  DeviceEncoder::Options options = *encode;
+  options.parameters = core::NumParameters(manifest);
   const auto place_of = [this](const replica::UnitRange& range) {
     const Part part = PartsOf({range}).front();
     return ThetaGather::Place{state_->parameters() + part.first, part.count};
@@ -30,7 +32,7 @@ DeviceStore::DeviceStore(const core::Manifest& manifest, DeviceState* state, Com
       [this](const replica::UnitRanges& ranges, float* to, offload::Device::Event taken) {
         return gather_->Queue(ranges, to, taken);
       },
-      encode);
+      options);
 }
 
 DeviceStore::~DeviceStore() {
@@ -43,7 +45,7 @@ std::vector<DeviceStore::Part> DeviceStore::PartsOf(const replica::UnitRanges& r
   for (const replica::UnitRange& range : ranges) {
     const int64_t first = range.first * core::kUnitValues, padded = range.count * core::kUnitValues;
     const int64_t count = std::min(padded, manifest_[range.tensor].NumValues() - first);
-    const int64_t begin = state_->First(range.tensor) + first;
+    const int64_t begin = firsts_[static_cast<size_t>(range.tensor)] + first;
     const int64_t here = std::clamp<int64_t>(state_->resident() - begin, 0, count);
     if (here > 0) parts.push_back({begin, here, at, true});
     if (here < count) parts.push_back({begin + here, count - here, at + here, false});

@@ -8,6 +8,10 @@
 // AwaitRead.
 #pragma once
 
+#include <memory>
+#include <optional>
+#include <vector>
+
 #include "replica/parameter_store.h"
 #include "replica/scheduled_reads.h"
 #include "worker/device/device_encoder.h"
@@ -18,9 +22,10 @@ namespace causeway::worker {
 
 class DeviceStore final : public replica::ParameterStore {
  public:
-  // Both outlive it.
-  DeviceStore(const core::Manifest& manifest, DeviceState* state, ComputeBackend* backend,
-              DeviceEncoder::Options encode = {});
+  // `firsts`: of each tensor's values in the state; of others than the state's nothing is read or moved. State and
+  // backend outlive it. Without `encode` contributions are encoded on the host.
+  DeviceStore(const core::Manifest& manifest, std::vector<int64_t> firsts, DeviceState* state, ComputeBackend* backend,
+              const std::optional<DeviceEncoder::Options>& encode);
   ~DeviceStore() override;
 
   int64_t BeginRead(const replica::UnitRanges& ranges, std::span<float> staging) override;
@@ -42,6 +47,7 @@ class DeviceStore final : public replica::ParameterStore {
   void MoveOnHost(const Part& part, const replica::Movement& movement);
 
   const core::Manifest manifest_;
+  const std::vector<int64_t> firsts_;
   DeviceState* const state_;
   ComputeBackend* const backend_;
   float* incoming_ = nullptr;  // W or s on the device

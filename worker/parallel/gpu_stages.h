@@ -1,64 +1,64 @@
-// The stages of a Llama on one device of a pipeline, on a GPU: operations are computed there, everything else is on the
-// host.
+// The stages of a Llama on a device: a site's rank with the whole model, or a device of a pipeline.
 //
-//   BeginStep: θ ─► device    F, I, W, B on the device ◄── messages through the host ──►    EndStep: gradients ─► host
-//                                                                          A: the gradients of its stage, earlier
+//   F, I, W, B on the device, over the parameters and gradients of DeviceState ◄── messages through the host ──►
 //
-// Each micro-batch in flight has its own buffers, as many as the schedule has in flight at once. The optimizer and its
-// state are on the host, as with offload.k: cpu. Every operation is waited for. One owner thread.
+// Operations of a pipeline are waited for, because they are timed and have messages; those of a whole model are queued
+// one behind the other, and the host waits for the loss. One owner thread.
 #pragma once
 
 #include <map>
 #include <memory>
-#include <optional>
-#include <set>
 #include <vector>
 
 #include "worker/device/compute_backend.h"
 #include "worker/model/gpu_llama.h"
+#include "worker/optimizer/device_state.h"
 #include "worker/parallel/micro_batches.h"
 #include "worker/parallel/model_stages.h"
-#include "worker/parallel/stage_values.h"
+#include "worker/parallel/stage_messages.h"
+#include "worker/parallel/stage_models.h"
 
 namespace causeway::worker {
 
 class GpuStages final : public ModelStages {
  public:
-  // INVALID_ARGUMENT: shards, which devices do not support yet. RESOURCE_EXHAUSTED: device memory.
-  // `recompute`: none: the first level that fits into memory.
-  static absl::StatusOr<std::unique_ptr<ModelStages>> Make(const StagesRequest& request, ValueType type,
-                                                           std::optional<Recompute> recompute,
-                                                           std::shared_ptr<ComputeBackend> backend);
+  // `ranks`: of the site. State and backend outlive it.
+  GpuStages(const StagesRequest& request, StageModels models, ValueType type, int ranks, DeviceState* state,
+            ComputeBackend* backend);
 
   int64_t message_values() const override { return message_values_; }
-  absl::Status BeginStep(const Batch& batch, float scale) override;
+  bool sorts_rows() const override { return true; }
+  absl::Status BeginStep(std::vector<PreparedBatch> parts, float scale) override;
   absl::Status EndStep() override;
   double loss() const override { return loss_; }
+  std::unique_ptr<Evaluator> NewEvaluator(const HeldOut& held_out) const override;
 
   void Forward(const plan::Operation& operation, std::span<const float> input, std::span<float> output) override;
   void Backward(const plan::Operation& operation, std::span<const float> doutput, std::span<float> dinput) override;
   void BackwardInput(const plan::Operation& operation, std::span<const float> doutput,
                      std::span<float> dinput) override;
   void BackwardWeight(const plan::Operation& operation) override;
-  absl::Status Deliver(int stage) override;
 
  private:
-  GpuStages(const StagesRequest& request, ValueType type, std::shared_ptr<ComputeBackend> backend);
-
-  absl::Status Allocate(const StagesRequest& request, ValueType type, Recompute recompute);
   GpuLlama& InFlight(const plan::Operation& operation) const { return *in_flight_.at(MicroBatches::KeyOf(operation)); }
   void End(const plan::Operation& operation);
+  void Computed() {
+    if (waits_) messages_.Await();
+  }
 
-  const std::shared_ptr<ComputeBackend> backend_;  // first: the others' memory is its
-  StageValues values_;
+  DeviceState* const state_;
+  ComputeBackend* const backend_;
+  const StageModels models_;
+  const bool whole_, waits_;
   const int64_t message_values_;
+  // Gradients of one rank are final in the order of the queue; those of several are handed over when they are done.
+  const LlamaStage::OnFinal on_queued_, on_done_;
+  StageMessages messages_;
   MicroBatches batches_;
-  std::map<int, std::vector<int>> stages_;  // its gradients, as LlamaStage indexes them
-  std::vector<std::unique_ptr<GpuLlama>> all_;
   std::map<int, std::vector<GpuLlama*>> idle_;  // by stage
   std::map<MicroBatches::Key, GpuLlama*> in_flight_;
+  GpuLlama* last_ = nullptr;         // of the step's last backward
   std::map<GpuLlama*, int> losses_;  // micro-batches whose loss each has from this step
-  std::set<int> read_;               // stages whose gradients the host has
   absl::Status begun_;               // of all micro-batches
   float scale_ = 1;
   double loss_ = 0;

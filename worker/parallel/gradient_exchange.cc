@@ -29,9 +29,9 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::Open(const T
                                                                          const plan::PipelineFile& file,
                                                                          const PipelinePlaces& places,
                                                                          MutableTensors gradients,
-                                                                         std::span<float> together) {
+                                                                         std::span<float> together, AddHead add_head) {
   std::unique_ptr<GradientExchange> exchange(
-      new GradientExchange(places, std::move(gradients), together, ranks.timeout()));
+      new GradientExchange(places, std::move(gradients), together, std::move(add_head), ranks.timeout()));
   const int device = ranks.rank() / file.width, j = ranks.rank() % file.width;
   // A group of these devices' j-th ranks, for each j; ranks of other devices are alone in their groups.
   const auto group_of = [&](const std::vector<int>& devices) -> absl::StatusOr<std::unique_ptr<Collectives>> {
@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::Open(const T
   if (file.width > 1 && !is_site) {
     ASSIGN_OR_RETURN(exchange->place_, ranks.values->Split(device, ranks.timeout()));
   }
-  exchange->ranks_.emplace(is_site ? ranks.gradients() : exchange->place_.get(), ranks.timeout());
+  exchange->ranks_.emplace(is_site ? ranks.gradients() : exchange->place_.get(), ranks.timeout(), ranks.bucket_bytes);
   return exchange;
 }
 
@@ -93,7 +93,7 @@ void GradientExchange::Reduce(int stage) {
 }
 
 void GradientExchange::AddHeadHere() {
-  if (adds_head_ && !std::exchange(head_added_, true)) AddTiedHead(gradients_.back(), gradients_.front());
+  if (adds_head_ && !std::exchange(head_added_, true)) add_head_(gradients_.back(), gradients_.front());
 }
 
 absl::Status GradientExchange::FinishTiedHead() {
@@ -101,7 +101,7 @@ absl::Status GradientExchange::FinishTiedHead() {
   const std::span<float> embedding = gradients_.front(), head = gradients_.back();
   if (tied_ == nullptr) return absl::OkStatus();
   if (!gives_embedding_) std::ranges::fill(embedding, 0.0f);
-  if (gives_head_) AddTiedHead(head, embedding);
+  if (gives_head_) add_head_(head, embedding);
   return tied_->Await(tied_->AllReduce(embedding), timeout_);
 }
 

@@ -9,6 +9,7 @@
 // owner thread; every rank makes the same calls in the order of its own list.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,12 +28,16 @@ namespace causeway::worker {
 
 class GradientExchange {
  public:
+  // Adds a tied head's gradient to the embedding's, where they lie.
+  using AddHead = std::function<void(std::span<float> head, std::span<float> embedding)>;
+
   // `gradients` as LlamaStage has them, of what this rank holds; `together`: all but the tied head's, back to back.
   // They outlive the object, as `ranks` and `places` do. Every rank calls it.
   static absl::StatusOr<std::unique_ptr<GradientExchange>> Open(const TrainerRanks& ranks,
                                                                 const plan::PipelineFile& file,
                                                                 const PipelinePlaces& places, MutableTensors gradients,
-                                                                std::span<float> together);
+                                                                std::span<float> together,
+                                                                AddHead add_head = AddTiedHead);
 
   void Begin(bool sums);  // without: the ranks of a place keep their own
   void Reduce(int stage);
@@ -47,15 +52,20 @@ class GradientExchange {
     Collectives::Ticket ticket;
   };
 
-  GradientExchange(const PipelinePlaces& places, MutableTensors gradients, std::span<float> together,
+  GradientExchange(const PipelinePlaces& places, MutableTensors gradients, std::span<float> together, AddHead add_head,
                    Collectives::Timeout timeout)
-      : places_(places), gradients_(std::move(gradients)), together_(together), timeout_(timeout) {}
+      : places_(places),
+        gradients_(std::move(gradients)),
+        together_(together),
+        add_head_(std::move(add_head)),
+        timeout_(timeout) {}
   void AddHeadHere();
   absl::Status FinishTiedHead();
 
   const PipelinePlaces& places_;
   MutableTensors gradients_;
   const std::span<float> together_;
+  const AddHead add_head_;
   const Collectives::Timeout timeout_;
   std::map<int, std::unique_ptr<Collectives>> copies_;  // the holders of a stage, where it has two
   std::unique_ptr<Collectives> tied_;                   // holders of the embedding or the head, where they differ

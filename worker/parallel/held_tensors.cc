@@ -11,12 +11,6 @@
 namespace causeway::worker {
 namespace {
 
-core::Manifest Subset(const core::Manifest& manifest, const std::vector<int>& tensors) {
-  core::Manifest subset;
-  for (const int tensor : tensors) subset.push_back(manifest[static_cast<size_t>(tensor)]);
-  return subset;
-}
-
 // Views as for the whole model, empty where a tensor is not held.
 MutableTensors ViewsOf(size_t size, const std::vector<int>& held, TensorValues& values) {
   MutableTensors all(size);
@@ -56,20 +50,25 @@ std::unique_ptr<ShardedTensors> HeldTensors::Everywhere(const core::Manifest& ma
 }
 
 HeldTensors::HeldTensors(PipelinePlaces places, const TrainerRanks& ranks)
+    : HeldTensors(places, ranks, OwnTensors(HeldManifest(places, ranks.rank())), std::nullopt) {}
+
+HeldTensors::HeldTensors(PipelinePlaces places, const TrainerRanks& ranks, OwnTensors own,
+                         std::optional<std::span<float>> tied_head)
     : ShardedTensors(places.manifest),
       ranks_(ranks),
       places_(std::move(places)),
-      own_(Subset(places_.manifest, held())),
-      tied_head_(TiedHeadValues(places_, ranks.rank())),
+      own_(std::move(own)),
+      tied_head_(tied_head ? 0 : TiedHeadValues(places_, ranks.rank())),
       held_views_(ViewsOf(places_.manifest.size(), held(), own_.weights)),
       sum_views_(ViewsOf(places_.manifest.size(), held(), own_.gradients)) {
-  sum_views_.emplace_back(tied_head_);
+  sum_views_.push_back(tied_head.value_or(tied_head_));
   weights_.assign(held_views_.begin(), held_views_.end());
   gradients_ = sum_views_;
 }
 
-absl::Status HeldTensors::OpenExchange(const plan::PipelineFile& file) {
-  ASSIGN_OR_RETURN(exchange_, GradientExchange::Open(ranks_, file, places_, sum_views_, own_.gradients.Flat()));
+absl::Status HeldTensors::OpenExchange(const plan::PipelineFile& file, GradientExchange::AddHead add_head) {
+  ASSIGN_OR_RETURN(
+      exchange_, GradientExchange::Open(ranks_, file, places_, sum_views_, own_.gradients.Flat(), std::move(add_head)));
   return absl::OkStatus();
 }
 

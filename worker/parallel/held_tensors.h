@@ -6,6 +6,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -47,7 +49,10 @@ class HeldTensors : public ShardedTensors {
 
  protected:
   HeldTensors(PipelinePlaces places, const TrainerRanks& ranks);
-  absl::Status OpenExchange(const plan::PipelineFile& file);
+  // `tied_head`: memory of a tied head's gradient, which outlives it; none: of its own.
+  HeldTensors(PipelinePlaces places, const TrainerRanks& ranks, OwnTensors own,
+              std::optional<std::span<float>> tied_head);
+  absl::Status OpenExchange(const plan::PipelineFile& file, GradientExchange::AddHead add_head = AddTiedHead);
   const PipelinePlaces& places() const { return places_; }
   const TrainerRanks& ranks() const { return ranks_; }
   // As LlamaStage indexes them.
@@ -61,7 +66,7 @@ class HeldTensors : public ShardedTensors {
   const TrainerRanks ranks_;
   const PipelinePlaces places_;
   OwnTensors own_;
-  std::vector<float> tied_head_;  // the head's gradient where it is the embedding
+  std::vector<float> tied_head_;  // the head's gradient where it is the embedding, if it lies here
   MutableTensors held_views_, sum_views_;
   std::unique_ptr<GradientExchange> exchange_;
 };

@@ -7,9 +7,9 @@
 
 namespace causeway::worker {
 
-LlamaStages::LlamaStages(const StagesRequest& request)
+LlamaStages::LlamaStages(const StagesRequest& request, StageTensors& tensors)
     : batches_(request.file.schedule),
-      tensors_(request.tensors),
+      tensors_(tensors),
       on_final_(request.on_final),
       activations_(LlamaShape(request.config, request.batch_rows, request.sequence)),
       layer_gradients_(LlamaShape(request.config, request.batch_rows, request.sequence)) {
@@ -22,8 +22,8 @@ LlamaStages::LlamaStages(const StagesRequest& request)
   }
 }
 
-absl::Status LlamaStages::BeginStep(const Batch& batch, float scale) {
-  batches_.Begin(batch);
+absl::Status LlamaStages::BeginStep(std::vector<PreparedBatch> parts, float scale) {
+  batches_.Begin(std::move(parts));
   scale_ = scale / static_cast<float>(batches_.count());
   loss_ = 0;
   return absl::OkStatus();
@@ -38,7 +38,8 @@ void LlamaStages::Forward(const plan::Operation& operation, std::span<const floa
   const LlamaStage& stage = StageOf(operation);
   flight.kept.blocks = activations_.Take(stage.range().layers());
   stage.Prepare(flight.kept);
-  loss_ += stage.Forward(tensors_.weights(), batches_.Of(operation), input, flight.kept, output) / batches_.count();
+  loss_ +=
+      stage.Forward(tensors_.weights(), batches_.Of(operation).batch, input, flight.kept, output) / batches_.count();
   in_flight_.emplace(MicroBatches::KeyOf(operation), std::move(flight));
 }
 
@@ -49,7 +50,7 @@ void LlamaStages::Backward(const plan::Operation& operation, std::span<const flo
     below_.resize(static_cast<size_t>(stage.message_values()));
   }
   const bool last = operation.micro_batch + 1 == batches_.of_copy();
-  stage.Backward(tensors_.weights(), batches_.Of(operation), scale_, doutput,
+  stage.Backward(tensors_.weights(), batches_.Of(operation).batch, scale_, doutput,
                  in_flight_.at(MicroBatches::KeyOf(operation)).kept, *scratch_, below_,
                  tensors_.GradientsOf(operation.stage), dinput, last ? on_final_ : nullptr);
   End(operation);
@@ -61,12 +62,13 @@ void LlamaStages::BackwardInput(const plan::Operation& operation, std::span<cons
   InFlight& flight = in_flight_.at(MicroBatches::KeyOf(operation));
   flight.between.layers = layer_gradients_.Take(stage.range().layers());
   stage.Prepare(flight.between);
-  stage.BackwardInput(tensors_.weights(), batches_.Of(operation), scale_, doutput, flight.kept, flight.between, dinput);
+  stage.BackwardInput(tensors_.weights(), batches_.Of(operation).batch, scale_, doutput, flight.kept, flight.between,
+                      dinput);
 }
 
 void LlamaStages::BackwardWeight(const plan::Operation& operation) {
   InFlight& flight = in_flight_.at(MicroBatches::KeyOf(operation));
-  StageOf(operation).BackwardWeight(batches_.Of(operation), flight.kept, flight.between,
+  StageOf(operation).BackwardWeight(batches_.Of(operation).batch, flight.kept, flight.between,
                                     tensors_.GradientsOf(operation.stage));
   End(operation);
 }

@@ -1,4 +1,4 @@
-// The stages of a Llama on one device of a pipeline, on the processor.
+// The stages of a Llama that a rank computes on the processor.
 //
 // Buffers are taken as the schedule requires; the loss is known when the last forward has run. One owner thread.
 #pragma once
@@ -12,18 +12,17 @@
 #include "worker/parallel/block_pool.h"
 #include "worker/parallel/micro_batches.h"
 #include "worker/parallel/model_stages.h"
+#include "worker/parallel/sharded_tensors.h"
 
 namespace causeway::worker {
 
 class LlamaStages final : public ModelStages {
  public:
-  explicit LlamaStages(const StagesRequest& request);
-  static absl::StatusOr<std::unique_ptr<ModelStages>> Make(const StagesRequest& request) {
-    return std::make_unique<LlamaStages>(request);
-  }
+  // The tensors outlive it.
+  LlamaStages(const StagesRequest& request, StageTensors& tensors);
 
   int64_t message_values() const override { return stages_.begin()->second.message_values(); }
-  absl::Status BeginStep(const Batch& batch, float scale) override;
+  absl::Status BeginStep(std::vector<PreparedBatch> parts, float scale) override;
   absl::Status EndStep() override { return absl::OkStatus(); }
   double loss() const override { return loss_; }
   const BlockPool<BlockActivations>& activations() const { return activations_; }

@@ -7,17 +7,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/random.h"
-#include "formats/levels_yaml.h"
 #include "formats/text_file.h"
 #include "worker/model/machine_speeds.h"
 #include "worker/optimizer/trainer_file.h"
-#include "worker/parallel/held_tensors.h"
+#include "worker/parallel/host_parts.h"
 #include "worker/parallel/level_shards.h"
-#include "worker/parallel/stage_shards.h"
+#include "worker/parallel/pipeline_place.h"
 #include "worker/parallel/state_gather.h"
 #include "worker/parallel/traced_stages.h"
 
@@ -26,8 +24,6 @@ namespace {
 
 constexpr int64_t kMaxFileBytes = int64_t{64} << 20;
 constexpr double kUnknownLink = 1e9;  // bytes a second, if the site has no file of levels
-
-// ---- Pipelines ----
 
 // Checks that every rank's digest of the file equals that of rank 0.
 absl::Status CheckSameFile(const TrainerRanks& ranks, const std::string& text, const std::string& path) {
@@ -55,46 +51,6 @@ absl::StatusOr<plan::PipelineFile> ReadSchedule(const core::RunConfig& config, c
   return file;
 }
 
-// ---- Partitions ----
-
-struct Partition {
-  core::LinkLevels levels;
-  PartitionLevels at;
-};
-
-absl::StatusOr<core::LinkLevels> ReadLevels(const std::string& path, int world) {
-  if (path.empty()) return core::LinkLevels{.site = {{.name = "site", .of = world}}, .wan = {}};
-  ASSIGN_OR_RETURN(core::LinkLevels levels, formats::ReadLevelsYaml(path));
-  if (levels.ranks() == world) return levels;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--levels: ", path, ": expected levels of the site's ", world, " ranks, got ", levels.ranks()));
-}
-
-// None: nothing is divided.
-absl::StatusOr<std::optional<Partition>> ReadPartition(const core::RunConfig& config, const TrainerFiles& files) {
-  if (!config.inner.partition || !files.pipeline_path.empty() || files.ranks.values == nullptr) return std::nullopt;
-  if (config.inner.optimizer == core::InnerOptimizerKind::kOnebitAdam) {
-    return absl::InvalidArgumentError(
-        "inner.partition: expected none with inner.optimizer: onebit_adam, which averages momenta of whole models");
-  }
-  Partition partition;
-  ASSIGN_OR_RETURN(partition.levels, ReadLevels(files.levels_path, files.ranks.world()));
-  partition.at = ResolvePartition(*config.inner.partition, partition.levels);
-  return partition;
-}
-
-void Log(const Partition& partition) {
-  spdlog::info("partition: weights over {}, gradients over {}, optimizer over {}; sums go up {}",
-               plan::LevelName(partition.levels, partition.at.weights),
-               plan::LevelName(partition.levels, partition.at.gradients),
-               plan::LevelName(partition.levels, partition.at.optimizer),
-               absl::StrJoin(partition.levels.site, ", ", [](std::string* out, const core::LinkLevel& level) {
-                 absl::StrAppend(out, level.name, " of ", level.of);
-               }));
-}
-
-// ---- All ----
-
 absl::StatusOr<plan::PipelineFile> ProgramOf(const core::RunConfig& config, const TrainerFiles& files,
                                              const std::optional<Partition>& partition) {
   if (!files.pipeline_path.empty()) return ReadSchedule(config, files);
@@ -102,69 +58,99 @@ absl::StatusOr<plan::PipelineFile> ProgramOf(const core::RunConfig& config, cons
   return OneStageProgram(config.llama, config.inner.micro_batches, files.ranks.world());
 }
 
-absl::StatusOr<std::unique_ptr<ShardedTensors>> TensorsOf(const core::RunConfig& config, const TrainerRanks& ranks,
-                                                          const plan::PipelineFile& file,
-                                                          const std::optional<Partition>& partition) {
-  if (partition) {
-    Log(*partition);
-    return LevelShards::Open(config, partition->levels, partition->at, ranks);
-  }
-  PipelinePlaces places = PlacesOf(file, config.llama);
-  return file.shards ? StageShards::Open(file, std::move(places), ranks)
-                     : HeldTensors::Open(file, std::move(places), ranks);
-}
-
 // The rank holds the whole state, and is the one that sends it.
 bool HoldsAll(const ShardedTensors& tensors, int rank) {
   const std::vector<Piece> pieces = tensors.own_pieces(rank);
-  return pieces.size() == tensors.manifest().size() && std::ranges::all_of(pieces, [&](const Piece& piece) {
-           return piece.rank == rank &&
-                  piece.count == tensors.manifest()[static_cast<size_t>(piece.tensor)].NumValues();
-         });
+  return pieces.size() == tensors.manifest().size() && tensors.HoldsWholeTensors(rank) &&
+         std::ranges::all_of(pieces, [&](const Piece& piece) { return piece.rank == rank; });
 }
 
 }  // namespace
 
+struct LlamaTrainer::Plan {
+  std::optional<Partition> partition;
+  plan::PipelineFile file;
+
+  static absl::StatusOr<Plan> Of(const core::RunConfig& config, const TrainerFiles& files) {
+    Plan plan;
+    ASSIGN_OR_RETURN(plan.partition, ReadPartition(config, files));
+    ASSIGN_OR_RETURN(plan.file, ProgramOf(config, files, plan.partition));
+    return plan;
+  }
+};
+
 absl::StatusOr<std::unique_ptr<Trainer>> LlamaTrainer::Make(const core::RunConfig& config, const core::SiteId& site,
-                                                            TrainerFiles files, const MakeStages& make_stages) {
-  ASSIGN_OR_RETURN(const std::optional<Partition> partition, ReadPartition(config, files));
-  ASSIGN_OR_RETURN(const plan::PipelineFile file, ProgramOf(config, files, partition));
-  ASSIGN_OR_RETURN(PipelinePrograms programs, CompilePipeline(file.schedule));
-  files.ranks.devices = file.schedule.devices;
-  RETURN_IF_ERROR(CheckRows(config, site, files.ranks.data_world()));
-  ASSIGN_OR_RETURN(LlamaData data, LlamaData::Open(config, site, files));
-  ASSIGN_OR_RETURN(std::unique_ptr<ShardedTensors> tensors, TensorsOf(config, files.ranks, file, partition));
-  RETURN_IF_ERROR(tensors->Initialize(
-      [&](const core::Manifest& manifest, TensorValues& values) { return data.Initialize(manifest, values); }));
+                                                            const TrainerFiles& files,
+                                                            std::unique_ptr<DeviceRank> device) {
+  ASSIGN_OR_RETURN(const Plan plan, Plan::Of(config, files));
+  TrainerFiles of_device = files;
+  of_device.ranks.devices = plan.file.schedule.devices;
+  RETURN_IF_ERROR(CheckRows(config, site, of_device.ranks.data_world()));
+  ASSIGN_OR_RETURN(LlamaData data, LlamaData::Open(config, site, of_device));
+  return MakeOf(config, plan, of_device, std::move(data), std::move(device), std::nullopt);
+}
+
+absl::StatusOr<std::unique_ptr<Trainer>> LlamaTrainer::Again(std::unique_ptr<Trainer> trainer,
+                                                             const core::RunConfig& config, const TrainerFiles& files,
+                                                             const DeviceSettings& settings) {
+  LlamaTrainer* const before = dynamic_cast<LlamaTrainer*>(trainer.get());
+  if (before == nullptr || before->device_ == nullptr) {
+    return absl::InvalidArgumentError("expected a trainer on a device, got one on the processor");
+  }
+  ASSIGN_OR_RETURN(const Plan plan, Plan::Of(config, files));
+  before->ahead_.reset();  // it reads the data
+  LlamaData data = std::move(before->data_);
+  std::unique_ptr<DeviceRank> device = std::move(before->device_);
+  TensorValues weights = std::move(before->parts_.tensors->own().weights);
+  trainer.reset();  // its memory on the device, and what it has of the pool
+  device->Change(settings);
+  return MakeOf(config, plan, files, std::move(data), std::move(device), std::move(weights));
+}
+
+absl::StatusOr<std::unique_ptr<Trainer>> LlamaTrainer::MakeOf(const core::RunConfig& config, const Plan& plan,
+                                                              const TrainerFiles& files, LlamaData data,
+                                                              std::unique_ptr<DeviceRank> device,
+                                                              std::optional<TensorValues> weights) {
+  ASSIGN_OR_RETURN(PipelinePrograms programs, CompilePipeline(plan.file.schedule));
+  TrainerRanks ranks = device == nullptr ? files.ranks : device->With(files.ranks);
   std::unique_ptr<LlamaTrainer> trainer(
-      new LlamaTrainer(config, files, std::move(programs), std::move(tensors), std::move(data)));
-  RETURN_IF_ERROR(trainer->Open(config, file, files, make_stages));
+      new LlamaTrainer(ranks, std::move(programs), std::move(data), std::move(device)));
+  RETURN_IF_ERROR(trainer->Open(config, plan, files, std::move(weights)));
   return trainer;
 }
 
-LlamaTrainer::LlamaTrainer(const core::RunConfig& config, const TrainerFiles& files, PipelinePrograms programs,
-                           std::unique_ptr<ShardedTensors> tensors, LlamaData data)
-    : ranks_(files.ranks),
-      programs_(std::move(programs)),
-      data_(std::move(data)),
-      tensors_(std::move(tensors)),
-      store_(tensors_->MakeStore(&bus())),
-      update_(config, *tensors_, bus(), files.calibration_path, files.ranks) {}
-
-absl::Status LlamaTrainer::Open(const core::RunConfig& config, const plan::PipelineFile& file,
-                                const TrainerFiles& files, const MakeStages& make_stages) {
+absl::Status LlamaTrainer::Open(const core::RunConfig& config, const Plan& plan, const TrainerFiles& files,
+                                std::optional<TensorValues> weights) {
+  const plan::PipelineFile& file = plan.file;
   StagesRequest request{.config = config.llama,
                         .file = file,
                         .device = ranks_.rank() / file.width,
                         .batch_rows = data_.rows() / file.schedule.micro_batches,
                         .sequence = config.sequence_length(),
-                        .tensors = *tensors_};
-  if (file.schedule.stages == 1) request.on_final = [this](int tensor) { update_.Final(tensor); };
-  ASSIGN_OR_RETURN(stages_, make_stages(request));
-  ASSIGN_OR_RETURN(links_, PipelineLinks::Open(ranks_, programs_, file.width, stages_->message_values()));
+                        .timed = !files.pipeline_path.empty()};
+  if (file.schedule.stages == 1) request.on_final = [this](int tensor) { update_->Final(tensor); };
+  const bool given = weights.has_value();
+  ASSIGN_OR_RETURN(parts_, device_ == nullptr
+                               ? OpenHostParts(config, request, plan.partition, ranks_, files.calibration_path, bus())
+                               : device_->Open({.config = config,
+                                                .ranks = ranks_,
+                                                .stages = request,
+                                                .calibration_path = files.calibration_path,
+                                                .evaluates = config.eval.every_rounds > 0 && data_.held_out().corpus,
+                                                .weights = std::move(weights)}));
+  if (!given) {
+    RETURN_IF_ERROR(parts_.tensors->Initialize(
+        [&](const core::Manifest& manifest, TensorValues& values) { return data_.Initialize(manifest, values); }));
+  }
+  RETURN_IF_ERROR(parts_.tensors->WriteWeights());
+  store_ = parts_.tensors->MakeStore(&bus());
+  update_.emplace(config, *parts_.tensors, *parts_.optimizer, ranks_);
+  ahead_.emplace([this](core::Step t) { return data_.BatchAt(t); }, file.schedule.micro_batches,
+                 parts_.stages->sorts_rows());
+  ASSIGN_OR_RETURN(links_, PipelineLinks::Open(ranks_, programs_, file.width, parts_.stages->message_values()));
   if (files.pipeline_path.empty()) return OpenWorkTrace(config, file, files);
   spdlog::info("pipeline: device {} of {}, {} of {} tensors, {} micro-batches, {} receive buffers for a sender",
-               request.device, file.schedule.devices, tensors_->own().manifest.size(), manifest().size(),
+               request.device, file.schedule.devices, parts_.tensors->own().manifest.size(), manifest().size(),
                file.schedule.micro_batches, programs_.slots);
   ASSIGN_OR_RETURN(trace_, PipelineTrace::Open(files.trace_path, ranks_, programs_, file.width));
   return absl::OkStatus();
@@ -172,7 +158,7 @@ absl::Status LlamaTrainer::Open(const core::RunConfig& config, const plan::Pipel
 
 absl::Status LlamaTrainer::OpenWorkTrace(const core::RunConfig& config, const plan::PipelineFile& file,
                                          const TrainerFiles& files) {
-  LevelShards* const shards = dynamic_cast<LevelShards*>(tensors_.get());
+  LevelShards* const shards = dynamic_cast<LevelShards*>(parts_.tensors.get());
   if (shards == nullptr || files.trace_path.empty() || ranks_.rank() > 0) return absl::OkStatus();
   const MachineSpeeds machine = MeasureMachine();
   Amounts speeds{{"cpu", machine.flops}, {"l2", machine.l2}, {"l3", machine.l3}, {"dram", machine.dram}};
@@ -183,59 +169,81 @@ absl::Status LlamaTrainer::OpenWorkTrace(const core::RunConfig& config, const pl
   }
   ASSIGN_OR_RETURN(work_trace_, WorkTrace::Open(files.trace_path, speeds));
   shards->groups().Trace(work_trace_.get(), names);
-  update_.Trace(work_trace_.get());
+  update_->Trace(work_trace_.get());
   const int64_t rows = data_.rows() / file.schedule.micro_batches * config.sequence_length();
-  stages_ = std::make_unique<TracedStages>(std::move(stages_), shards->stage_values(), rows, work_trace_.get());
+  parts_.stages =
+      std::make_unique<TracedStages>(std::move(parts_.stages), shards->stage_values(), rows, work_trace_.get());
   return absl::OkStatus();
 }
 
+void LlamaTrainer::SetSites(const std::vector<core::SiteId>& names) {
+  ahead_->Forget();  // its rows may go to another site
+  data_.SetSites(names);
+}
+
+std::unique_ptr<Evaluator> LlamaTrainer::NewEvaluator() const {
+  const HeldOut held_out = data_.held_out();
+  if (held_out.corpus == nullptr) return nullptr;
+  std::unique_ptr<Evaluator> on_device = parts_.stages->NewEvaluator(held_out);
+  return on_device == nullptr ? data_.NewEvaluator() : std::move(on_device);
+}
+
 absl::StatusOr<StepResult> LlamaTrainer::Step(core::Step t) {
-  ASSIGN_OR_RETURN(const Batch batch, data_.BatchAt(t));
-  tensors_->ClearGradients();
-  update_.Begin();
-  RETURN_IF_ERROR(stages_->BeginStep(batch, update_.scale()));
+  ASSIGN_OR_RETURN(std::vector<PreparedBatch> parts, ahead_->Take(t));
+  const int64_t tokens = std::ssize(parts) * std::ssize(parts.front().batch.tokens);
+  ShardedTensors& tensors = *parts_.tensors;
+  ModelStages& stages = *parts_.stages;
+  tensors.ClearGradients();
+  update_->Begin();
+  RETURN_IF_ERROR(stages.BeginStep(std::move(parts), update_->scale()));
   if (trace_ != nullptr) RETURN_IF_ERROR(RankFailure(trace_->Begin()));
   std::vector<PipelineSpan> spans;
-  RETURN_IF_ERROR(RankFailure(RunPipelineStep(program(), *links_, *tensors_, *stages_, spans)));
-  RETURN_IF_ERROR(stages_->EndStep());
+  RETURN_IF_ERROR(RankFailure(RunPipelineStep(program(), *links_, tensors, stages, spans)));
+  const core::Clock::TimePoint computed = core::SystemClock().Now();
+  RETURN_IF_ERROR(stages.EndStep());
+  RankStep mine{.loss = stages.loss() * ranks_.devices,  // only from the last stages, averaged over the ranks
+                .compute_s = core::SystemClock().SecondsSince(computed),
+                .tokens = ranks_.rank() < ranks_.data_world() ? tokens : 0};
   if (trace_ != nullptr) RETURN_IF_ERROR(RankFailure(trace_->Write(t, spans)));
-  RankStep mine{.loss = stages_->loss() * ranks_.devices,  // only from the last stages, averaged over the ranks
-                .tokens = ranks_.rank() < ranks_.data_world() ? std::ssize(batch.tokens) : 0};
   for (const PipelineSpan& span : spans) {
     if (IsCompute(span.operation.kind)) mine.compute_s += span.end_s - span.begin_s;
   }
-  ASSIGN_OR_RETURN(const std::vector<RankStep> steps, update_.Finish(t, mine));
+  ASSIGN_OR_RETURN(const std::vector<RankStep> steps, update_->Finish(t, mine));
   if (work_trace_ != nullptr) work_trace_->EndStep(t);
-  const int64_t sent = links_->sent_bytes() + tensors_->sent_bytes();
+  const int64_t sent = links_->sent_bytes() + tensors.sent_bytes();
   step_bytes_ = static_cast<double>(sent - std::exchange(sent_bytes_, sent));
   return ResultOf(steps);
 }
 
 core::RankProgress LlamaTrainer::rank_progress() const {
-  core::RankProgress progress = update_.rank_progress();
+  core::RankProgress progress = update_->rank_progress();
   progress.step_bytes += step_bytes_;
-  progress.levels = tensors_->levels();
+  progress.levels = parts_.tensors->levels();
   return progress;
 }
 
 int64_t LlamaTrainer::state_bytes() const {
-  return tensors_->bytes() + 2 * static_cast<int64_t>(tensors_->own().weights.Flat().size_bytes());
+  return parts_.tensors->bytes() + 2 * static_cast<int64_t>(parts_.tensors->own().weights.Flat().size_bytes());
 }
 
 // ---- Checkpoints ----
 
 absl::Status LlamaTrainer::GatherState() {
-  if (HoldsAll(*tensors_, 0)) return update_.optimizer().Gather();
+  if (HoldsAll(tensors(), 0)) return parts_.optimizer->Gather();
+  RETURN_IF_ERROR(parts_.tensors->ReadWeights());
   ASSIGN_OR_RETURN(gathered_,
-                   GatherTensors(ranks_, manifest(), tensors_->own().manifest, tensors_->own().weights,
-                                 update_.optimizer(), [this](int rank) { return tensors_->own_pieces(rank); }));
+                   GatherTensors(ranks_, manifest(), parts_.tensors->own().manifest, parts_.tensors->own().weights,
+                                 *parts_.optimizer, [this](int rank) { return parts_.tensors->own_pieces(rank); }));
   return absl::OkStatus();
 }
 
 absl::StatusOr<formats::FileDigest> LlamaTrainer::Save(const std::string& path) {
-  if (HoldsAll(*tensors_, 0)) return SaveTrainer(path, manifest(), tensors_->own().weights, &update_.optimizer());
+  if (HoldsAll(tensors(), 0)) {
+    RETURN_IF_ERROR(parts_.tensors->ReadWeights());
+    return SaveTrainer(path, manifest(), parts_.tensors->own().weights, parts_.optimizer.get());
+  }
   const std::vector<GatheredTensor> gathered = std::exchange(gathered_, {});
-  return SaveGathered(path, gathered, update_.optimizer());
+  return SaveGathered(path, gathered, *parts_.optimizer);
 }
 
 absl::Status LlamaTrainer::Load(const std::string& path) {
@@ -243,13 +251,14 @@ absl::Status LlamaTrainer::Load(const std::string& path) {
   absl::Status read;
   for (size_t i = 0; i < manifest().size(); ++i) {
     const core::TensorSpec& spec = manifest()[i];
-    tensors_->ForEachRun(static_cast<int>(i), 0, spec.NumValues(), [&](int64_t first, std::span<float> run) {
+    parts_.tensors->ForEachRun(static_cast<int>(i), 0, spec.NumValues(), [&](int64_t first, std::span<float> run) {
       read.Update(std::ssize(run) == spec.NumValues() ? file.Read(spec.name, run)
                                                       : file.ReadPart(spec.name, first, run));
     });
   }
   RETURN_IF_ERROR(read);
-  return update_.optimizer().LoadState(file);
+  RETURN_IF_ERROR(parts_.optimizer->LoadState(file));
+  return parts_.tensors->WriteWeights();
 }
 
 }  // namespace causeway::worker

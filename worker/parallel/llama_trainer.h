@@ -1,5 +1,5 @@
-// A Llama trained on a site's text (data.mode own) or its share of the run's (shared), by any number of ranks: the
-// Trainer of every real run on processors, and of pipelines on devices.
+// A Llama trained on a site's text (data.mode own) or its share of the run's (shared), by any number of ranks, on
+// processors or devices: the Trainer of every real run.
 //
 //   LlamaData ─► program: F B I W ─► ModelStages     G R A ─► ShardedTensors ─► gradients ─► SiteUpdate ─► θ
 //
@@ -14,15 +14,18 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "worker/data/batches_ahead.h"
+#include "worker/parallel/device_rank.h"
 #include "worker/parallel/llama_data.h"
-#include "worker/parallel/llama_stages.h"
 #include "worker/parallel/pipeline_executor.h"
 #include "worker/parallel/pipeline_links.h"
 #include "worker/parallel/pipeline_trace.h"
-#include "worker/parallel/sharded_tensors.h"
+#include "worker/parallel/rank_parts.h"
 #include "worker/parallel/site_update.h"
 #include "worker/parallel/trainer.h"
 #include "worker/parallel/work_trace.h"
@@ -31,36 +34,50 @@ namespace causeway::worker {
 
 class LlamaTrainer final : public Trainer {
  public:
-  // INVALID_ARGUMENT as FitPipeline, MakeTrainer and `make_stages`; a rank has another schedule than rank 0; levels of
-  // other ranks than the site's.
+  // On `device`, or where it is null on the processor. INVALID_ARGUMENT as FitPipeline, MakeTrainer and
+  // DeviceRank::Open; a rank has another schedule than rank 0; levels of other ranks than the site's.
   static absl::StatusOr<std::unique_ptr<Trainer>> Make(const core::RunConfig& config, const core::SiteId& site,
-                                                       TrainerFiles files,
-                                                       const MakeStages& make_stages = LlamaStages::Make);
+                                                       const TrainerFiles& files,
+                                                       std::unique_ptr<DeviceRank> device = nullptr);
 
-  const core::Manifest& manifest() const override { return tensors_->manifest(); }
+  // A trainer at its initial values, with the optimizer's state where these settings place it; device, data, values and
+  // pinned memory are those of `trainer`, which has not been read from since it was made. To compare places.
+  // INVALID_ARGUMENT: that one is on the processor, too.
+  static absl::StatusOr<std::unique_ptr<Trainer>> Again(std::unique_ptr<Trainer> trainer, const core::RunConfig& config,
+                                                        const TrainerFiles& files, const DeviceSettings& settings);
+
+  const core::Manifest& manifest() const override { return tensors().manifest(); }
   replica::ParameterStore& store() override { return *store_; }
-  std::span<float> tensor(int i) override { return tensors_->tensor(i); }
-  std::vector<Piece> pieces(int tensor) const override { return tensors_->pieces(tensor); }
+  std::span<float> tensor(int i) override { return parts_.tensors->tensor(i); }
+  std::vector<Piece> pieces(int tensor) const override { return tensors().pieces(tensor); }
   absl::Status initial_values() const override { return data_.initial_values(); }
   absl::StatusOr<StepResult> Step(core::Step t) override;
-  void SetSites(const std::vector<core::SiteId>& names) override { data_.SetSites(names); }
+  void SetSites(const std::vector<core::SiteId>& names) override;
   absl::Status GatherState() override;
   absl::StatusOr<formats::FileDigest> Save(const std::string& path) override;
   absl::Status Load(const std::string& path) override;
-  std::unique_ptr<Evaluator> NewEvaluator() const override { return data_.NewEvaluator(); }
+  std::unique_ptr<Evaluator> NewEvaluator() const override;
   core::SiteData data() const override { return data_.facts(); }
-  std::optional<core::OffloadProgress> offload_progress() const override { return update_.offload_progress(); }
+  std::optional<core::OffloadProgress> offload_progress() const override { return parts_.optimizer->progress(); }
+  double last_update_s() const override { return parts_.optimizer->last_update_s(); }
   core::RankProgress rank_progress() const override;
-  bool stop_requested() const override { return update_.stop_requested(); }
+  bool stop_requested() const override { return update_->stop_requested(); }
 
-  const ShardedTensors& tensors() const { return *tensors_; }
+  const ShardedTensors& tensors() const { return *parts_.tensors; }
   int64_t state_bytes() const;  // of this rank: weights, gradients and moments, with stages while they are gathered
 
  private:
-  LlamaTrainer(const core::RunConfig& config, const TrainerFiles& files, PipelinePrograms programs,
-               std::unique_ptr<ShardedTensors> tensors, LlamaData data);
-  absl::Status Open(const core::RunConfig& config, const plan::PipelineFile& file, const TrainerFiles& files,
-                    const MakeStages& make_stages);
+  struct Plan;  // the file of its program, and its partition
+
+  LlamaTrainer(const TrainerRanks& ranks, PipelinePrograms programs, LlamaData data, std::unique_ptr<DeviceRank> device)
+      : ranks_(ranks), programs_(std::move(programs)), device_(std::move(device)), data_(std::move(data)) {}
+  // `weights`: initial values on the host, of what this rank holds; none: the data's.
+  static absl::StatusOr<std::unique_ptr<Trainer>> MakeOf(const core::RunConfig& config, const Plan& plan,
+                                                         const TrainerFiles& files, LlamaData data,
+                                                         std::unique_ptr<DeviceRank> device,
+                                                         std::optional<TensorValues> weights);
+  absl::Status Open(const core::RunConfig& config, const Plan& plan, const TrainerFiles& files,
+                    std::optional<TensorValues> weights);
   absl::Status OpenWorkTrace(const core::RunConfig& config, const plan::PipelineFile& file, const TrainerFiles& files);
   const PipelineProgram& program() const {
     return programs_.devices[static_cast<size_t>(ranks_.rank() / ranks_.data_world())];
@@ -68,11 +85,12 @@ class LlamaTrainer final : public Trainer {
 
   const TrainerRanks ranks_;
   const PipelinePrograms programs_;
+  std::unique_ptr<DeviceRank> device_;  // null: the processor
   LlamaData data_;
-  const std::unique_ptr<ShardedTensors> tensors_;
-  const std::unique_ptr<replica::ParameterStore> store_;
-  SiteUpdate update_;
-  std::unique_ptr<ModelStages> stages_;
+  std::optional<BatchesAhead> ahead_;
+  RankParts parts_;
+  std::unique_ptr<replica::ParameterStore> store_;
+  std::optional<SiteUpdate> update_;
   std::unique_ptr<PipelineLinks> links_;
   std::unique_ptr<PipelineTrace> trace_;   // of a pipeline; null: none is written
   std::unique_ptr<WorkTrace> work_trace_;  // of a partition, rank 0's; null: none is written

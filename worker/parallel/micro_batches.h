@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "plan/pipeline_schedule.h"
-#include "worker/model/llama_stage.h"
+#include "worker/model/gpu_batch.h"
 
 namespace causeway::worker {
 
@@ -18,11 +18,8 @@ class MicroBatches {
 
   static Key KeyOf(const plan::Operation& operation) { return {operation.stage, operation.micro_batch}; }
 
-  void Begin(const Batch& batch) {
-    parts_.clear();
-    for (int i = 0; i < count_; ++i) parts_.push_back(Part(batch, i, count_));
-  }
-  const Batch& Of(const plan::Operation& operation) const {
+  void Begin(std::vector<PreparedBatch> parts) { parts_ = std::move(parts); }
+  const PreparedBatch& Of(const plan::Operation& operation) const {
     return parts_[static_cast<size_t>(operation.copy * of_copy_ + operation.micro_batch)];
   }
   int count() const { return count_; }
@@ -30,7 +27,7 @@ class MicroBatches {
 
  private:
   const int count_, of_copy_;
-  std::vector<Batch> parts_;
+  std::vector<PreparedBatch> parts_;
 };
 
 }  // namespace causeway::worker

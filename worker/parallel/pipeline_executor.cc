@@ -16,10 +16,7 @@ absl::Status Run(const plan::Operation& operation, StageTensors& tensors, StageR
     case Kind::kWeight: runner.BackwardWeight(operation); break;
     case Kind::kGather: return tensors.Gather(operation.stage);
     case Kind::kRelease: return tensors.Release(operation.stage);
-    case Kind::kReduce:
-      RETURN_IF_ERROR(runner.Deliver(operation.stage));
-      tensors.Reduce(operation.stage);
-      break;
+    case Kind::kReduce: tensors.Reduce(operation.stage); break;
   }
   return absl::OkStatus();
 }

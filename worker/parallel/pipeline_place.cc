@@ -142,6 +142,14 @@ absl::StatusOr<plan::PipelineFile> FitPipeline(plan::PipelineFile file, const st
   return file;
 }
 
+core::Manifest HeldManifest(const PipelinePlaces& places, int rank) {
+  core::Manifest held;
+  for (const int tensor : places.held[static_cast<size_t>(rank)]) {
+    held.push_back(places.manifest[static_cast<size_t>(tensor)]);
+  }
+  return held;
+}
+
 PipelinePlaces PlacesOf(const plan::PipelineFile& file, const core::LlamaConfig& config) {
   PipelinePlaces places{.manifest = core::LlamaManifest(config), .width = file.width};
   const auto size = static_cast<int>(places.manifest.size());

@@ -42,6 +42,9 @@ plan::PipelineFile OneStageProgram(const core::LlamaConfig& config, int64_t micr
 absl::StatusOr<plan::PipelineFile> FitPipeline(plan::PipelineFile file, const std::string& name,
                                                const core::RunConfig& config, int world);
 
+// The tensors that a rank holds.
+core::Manifest HeldManifest(const PipelinePlaces& places, int rank);
+
 PipelinePlaces PlacesOf(const plan::PipelineFile& file, const core::LlamaConfig& config);
 
 // Layers divided evenly, the first stages having one more.

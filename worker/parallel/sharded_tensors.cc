@@ -2,7 +2,31 @@
 
 #include <algorithm>
 
+#include "core/check.h"
+#include "worker/optimizer/inner_optimizer.h"
+
 namespace causeway::worker {
+
+bool ShardedTensors::HoldsWholeTensors(int rank) const {
+  return std::ranges::all_of(own_pieces(rank), [&](const Piece& piece) {
+    return piece.tensor >= 0 && piece.count == manifest_[static_cast<size_t>(piece.tensor)].NumValues();
+  });
+}
+
+absl::StatusOr<std::vector<double>> ShardedTensors::SumsOfSquares(const SquareGroups& groups) {
+  const std::vector<double> squares = SquaresOf(own().gradients);
+  std::vector<double> sums(groups.groups.size());
+  for (size_t i = 0; i < squares.size(); ++i) sums[static_cast<size_t>(groups.group_of[i])] += squares[i];
+  return sums;
+}
+
+absl::Status ShardedTensors::CheckGradients(const SquareGroups& groups, size_t group, core::Step t) {
+  for (size_t i = 0; i < groups.group_of.size(); ++i) {
+    if (static_cast<size_t>(groups.group_of[i]) != group) continue;
+    RETURN_IF_ERROR(CheckFinite(own().manifest[i], own().gradients[static_cast<int>(i)], t));
+  }
+  return absl::OkStatus();
+}
 
 std::span<float> ShardedTensors::tensor(int i) {
   const int64_t size = manifest_[static_cast<size_t>(i)].NumValues();

@@ -4,9 +4,10 @@
 //   Begin ─► Gather(stage) ─► weights(), GradientsOf(stage) ◄─ F, B, I, W ─► Release(stage) ─► …
 //         ─► Finish: own().gradients are the site's ─► optimizer ─► own().weights ─► Spread: to all that hold them
 //
-// Three versions: HeldTensors (each tensor whole wherever its stages are: data parallel, pipelines), StageShards (the
+// Four versions: HeldTensors (each tensor whole wherever its stages are: data parallel, pipelines), StageShards (the
 // ranks of a pipeline's place divide its tensors), LevelShards (all ranks divide all values, over the levels of their
-// links). Every rank makes the same calls in the order of its program; one owner thread. Statuses are the ranks'.
+// links), DeviceTensors (as HeldTensors, on a device). Every rank makes the same calls in the order of its program; one
+// owner thread. Statuses are the ranks'.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/manifest.h"
 #include "core/membership.h"
 #include "offload/bus_schedule.h"
@@ -64,6 +66,8 @@ struct OwnTensors {
   // Over memory of that size, which outlives the object.
   OwnTensors(core::Manifest all, std::span<float> weight_values, std::span<float> gradient_values)
       : manifest(std::move(all)), weights(manifest, weight_values), gradients(manifest, gradient_values) {}
+  OwnTensors(core::Manifest all, TensorValues weight_values, TensorValues gradient_values)
+      : manifest(std::move(all)), weights(std::move(weight_values)), gradients(std::move(gradient_values)) {}
 
   const core::Manifest manifest;
   TensorValues weights, gradients;
@@ -79,6 +83,8 @@ class ShardedTensors : public StageTensors {
   virtual std::vector<Piece> own_pieces(int rank) const = 0;  // as StatePieces
   virtual std::vector<Piece> pieces(int tensor) const = 0;    // as Trainer's
   virtual SquareGroups square_groups() const = 0;
+  // Every own piece of this rank is a whole tensor.
+  bool HoldsWholeTensors(int rank) const;
 
   // ---- θ here ----
   // Calls `fill(manifest, values)` for whole tensors, in groups, and keeps what belongs here.
@@ -87,7 +93,11 @@ class ShardedTensors : public StageTensors {
   // Calls `use(first, values)` for each run of values [first, first + count) of a tensor that this rank holds.
   using UseRun = std::function<void(int64_t first, std::span<float> values)>;
   virtual void ForEachRun(int tensor, int64_t first, int64_t count, const UseRun& use) = 0;
-  std::span<float> tensor(int i);  // as Trainer's: in place, or a copy of the values here with zeros for the others
+  // As Trainer's: in place, or a copy of the values here with zeros for the others.
+  virtual std::span<float> tensor(int i);
+  // Where θ lies on a device: own().weights become θ; θ becomes own().weights.
+  virtual absl::Status ReadWeights() { return absl::OkStatus(); }
+  virtual absl::Status WriteWeights() { return absl::OkStatus(); }
   virtual std::unique_ptr<replica::ParameterStore> MakeStore(offload::BusSchedule* bus) = 0;
 
   // ---- A step ----
@@ -97,6 +107,10 @@ class ShardedTensors : public StageTensors {
   // Gradients of this tensor and of all after it are final: only where one stage is the whole model.
   virtual void Final(int /*tensor*/) {}
   virtual absl::Status Finish() = 0;
+  // After Finish: of each square group what this rank holds of it.
+  virtual absl::StatusOr<std::vector<double>> SumsOfSquares(const SquareGroups& groups);
+  // DATA_LOSS names the first gradient of this square group that is not finite here.
+  virtual absl::Status CheckGradients(const SquareGroups& groups, size_t group, core::Step t);
   virtual absl::Status Spread() { return absl::OkStatus(); }
 
   virtual int64_t sent_bytes() const = 0;  // so far, beside those of the site's own collectives

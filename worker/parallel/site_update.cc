@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include "absl/strings/str_format.h"
 #include "core/check.h"
@@ -13,52 +14,44 @@ constexpr double kUpdateBytes = 7 * sizeof(float);  // of a parameter: p, m, v, 
 
 }  // namespace
 
-SiteUpdate::SiteUpdate(const core::RunConfig& config, ShardedTensors& tensors, offload::BusSchedule& bus,
-                       const std::string& calibration_path, const TrainerRanks& ranks)
+SiteUpdate::SiteUpdate(const core::RunConfig& config, ShardedTensors& tensors, InnerOptimizer& optimizer,
+                       const TrainerRanks& ranks)
     : tensors_(tensors),
       steps_(ranks),
-      optimizer_(config, tensors.own().manifest, tensors.own().weights, bus, calibration_path, ranks),
+      optimizer_(optimizer),
+      onebit_(optimizer.onebit()),
+      clips_(config.inner.clip > 0),
       squares_(tensors.square_groups()),
       all_reduce_bytes_(2.0 * (ranks.world() - 1) / ranks.world() *
-                        static_cast<double>(tensors.own().weights.Flat().size_bytes())) {
-  std::vector<int64_t> firsts;
-  bool whole = true;
-  for (const Piece& piece : tensors.own_pieces(ranks.rank())) {
-    firsts.push_back(piece.tensor < 0 ? -1 : piece.first);
-    whole =
-        whole && piece.tensor >= 0 && piece.count == tensors.manifest()[static_cast<size_t>(piece.tensor)].NumValues();
-  }
-  if (!whole) optimizer_.HoldParts(std::move(firsts));
-}
+                        static_cast<double>(tensors.own().weights.Flat().size_bytes())) {}
 
 void SiteUpdate::Begin() {
   early_ = absl::OkStatus();
-  tensors_.Begin(/*sums=*/!optimizer_.averages_momenta());
-  if (optimizer_.averages_momenta()) optimizer_.BeginMomenta();
+  tensors_.Begin(/*sums=*/!averages_momenta());
+  if (averages_momenta()) onebit_->BeginStep();
 }
 
 void SiteUpdate::Final(int tensor) {
   tensors_.Final(tensor);
-  if (!optimizer_.averages_momenta() || optimizer_.clips() || !early_.ok()) return;
-  early_ = optimizer_.TakeMomenta(tensors_.own().gradients, tensors_.own().gradients.First(tensor));
+  if (!averages_momenta() || clips_ || !early_.ok()) return;
+  const TensorValues& gradients = tensors_.own().gradients;
+  early_ = onebit_->TakeGradients(gradients.Flat(), gradients.First(tensor), /*gradient_scale=*/1);
 }
 
 absl::StatusOr<std::vector<RankStep>> SiteUpdate::Finish(core::Step t, RankStep mine) {
   RETURN_IF_ERROR(RankFailure(tensors_.Finish()));
-  return optimizer_.averages_momenta() ? FinishMomenta(t, mine) : FinishGradients(t, mine);
+  return averages_momenta() ? FinishMomenta(t, mine) : FinishGradients(t, mine);
 }
 
-absl::StatusOr<double> SiteUpdate::SumOfSquares(core::Step t, const std::vector<double>& all) {
+absl::StatusOr<double> SiteUpdate::SumOfSquares(core::Step t, const std::vector<double>& sums) const {
+  const size_t groups = squares_.groups.size();
   double sum = 0;
-  for (size_t i = 0; i < squares_.groups.size(); ++i) {
+  for (size_t i = 0; i < groups; ++i) {
     const auto& [rank, what] = squares_.groups[i];
     if (rank < 0) continue;
-    const double squares = all[static_cast<size_t>(rank) * squares_.groups.size() + i];
+    const double squares = sums.size() == groups ? sums[i] : sums[static_cast<size_t>(rank) * groups + i];
     if (!std::isfinite(squares)) {
-      for (size_t own = 0; own < squares_.group_of.size(); ++own) {
-        if (squares_.group_of[own] != static_cast<int>(i)) continue;
-        RETURN_IF_ERROR(CheckFinite(tensors_.own().manifest[own], tensors_.own().gradients[static_cast<int>(own)], t));
-      }
+      RETURN_IF_ERROR(tensors_.CheckGradients(squares_, i, t));
       const std::string where = steps_.world() == 1 ? "" : " on " + steps_.ranks().values->NameOf(rank);
       return absl::DataLossError(absl::StrFormat("%s%s is not finite in step %d", what, where, t));
     }
@@ -68,13 +61,12 @@ absl::StatusOr<double> SiteUpdate::SumOfSquares(core::Step t, const std::vector<
 }
 
 absl::StatusOr<std::vector<RankStep>> SiteUpdate::FinishGradients(core::Step t, RankStep mine) {
-  const std::vector<double> here = optimizer_.SquaresOf(tensors_.own().gradients);
-  std::vector<double> sums(squares_.groups.size()), all(sums.size() * static_cast<size_t>(world()));
-  for (size_t i = 0; i < here.size(); ++i) sums[static_cast<size_t>(squares_.group_of[i])] += here[i];
+  ASSIGN_OR_RETURN(const std::vector<double> sums, tensors_.SumsOfSquares(squares_));
+  std::vector<double> all(sums.size() * static_cast<size_t>(world()));
   ASSIGN_OR_RETURN(const std::vector<RankStep> steps, steps_.Share(mine, sums, all));
   ASSIGN_OR_RETURN(const double sum_of_squares, SumOfSquares(t, all));
   const core::Clock::TimePoint begin = core::SystemClock().Now();
-  RETURN_IF_ERROR(optimizer_.Step(t, tensors_.own().gradients, sum_of_squares));
+  RETURN_IF_ERROR(optimizer_.Step(t, sum_of_squares));
   if (trace_ != nullptr) {
     trace_->Add("update", begin, {{"dram", kUpdateBytes * static_cast<double>(tensors_.own().weights.Flat().size())}});
   }
@@ -85,7 +77,8 @@ absl::StatusOr<std::vector<RankStep>> SiteUpdate::FinishGradients(core::Step t, 
 absl::StatusOr<std::vector<RankStep>> SiteUpdate::FinishMomenta(core::Step t, RankStep mine) {
   RETURN_IF_ERROR(early_);
   // Gradients are each rank's own: all ranks learn of one that is not finite before it is used.
-  const absl::StatusOr<double> squares = optimizer_.SumOfSquares(t, tensors_.own().gradients);
+  ASSIGN_OR_RETURN(const std::vector<double> sums, tensors_.SumsOfSquares(squares_));
+  const absl::StatusOr<double> squares = SumOfSquares(t, sums);
   mine.sum_of_squares = squares.ok() ? *squares : std::numeric_limits<double>::infinity();
   ASSIGN_OR_RETURN(const std::vector<RankStep> steps, steps_.Share(mine));
   RETURN_IF_ERROR(squares.status());
@@ -97,13 +90,13 @@ absl::StatusOr<std::vector<RankStep>> SiteUpdate::FinishMomenta(core::Step t, Ra
     }
     mean += steps[rank].sum_of_squares / static_cast<double>(steps.size());
   }
-  RETURN_IF_ERROR(optimizer_.Step(t, tensors_.own().gradients, mean));
+  RETURN_IF_ERROR(optimizer_.Step(t, mean));
   return steps;
 }
 
 core::RankProgress SiteUpdate::rank_progress() const {
   core::RankProgress progress = steps_.progress();
-  progress.onebit_adam = optimizer_.onebit_progress();
+  if (onebit_ != nullptr) progress.onebit_adam = onebit_->progress();
   if (progress.onebit_adam && progress.step_bytes > 0) {
     progress.onebit_adam->compression = all_reduce_bytes_ / progress.step_bytes;
   }

@@ -9,7 +9,6 @@
 // only when backward is over, momenta cross beside backward only where inner.clip is 0. One owner thread.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,14 +23,14 @@ namespace causeway::worker {
 
 class SiteUpdate {
  public:
-  // As InnerOptimizer, of the tensors' own values.
-  SiteUpdate(const core::RunConfig& config, ShardedTensors& tensors, offload::BusSchedule& bus,
-             const std::string& calibration_path, const TrainerRanks& ranks);
+  // `optimizer`: of the tensors' own values. Both outlive it.
+  SiteUpdate(const core::RunConfig& config, ShardedTensors& tensors, InnerOptimizer& optimizer,
+             const TrainerRanks& ranks);
 
   int rank() const { return steps_.rank(); }
   int world() const { return steps_.world(); }
   // The factor of each rank's gradient, which is the mean over its rows.
-  float scale() const { return optimizer_.averages_momenta() ? 1.0f : steps_.ranks().data_scale(); }
+  float scale() const { return averages_momenta() ? 1.0f : steps_.ranks().data_scale(); }
 
   // A step, whose gradients were cleared before they are added to.
   void Begin();
@@ -44,19 +43,22 @@ class SiteUpdate {
   // Notes the optimizer's step. It outlives the object.
   void Trace(WorkTrace* trace) { trace_ = trace; }
 
-  InnerOptimizer& optimizer() { return optimizer_; }
-  std::optional<core::OffloadProgress> offload_progress() const { return optimizer_.progress(); }
   core::RankProgress rank_progress() const;
   bool stop_requested() const { return steps_.stop_requested(); }
 
  private:
   absl::StatusOr<std::vector<RankStep>> FinishGradients(core::Step t, RankStep mine);
   absl::StatusOr<std::vector<RankStep>> FinishMomenta(core::Step t, RankStep mine);
-  absl::StatusOr<double> SumOfSquares(core::Step t, const std::vector<double>& all);
+  // 1-bit Adam with a frozen variance does.
+  bool averages_momenta() const { return onebit_ != nullptr && onebit_->frozen(); }
+  // From every rank's sums, or from this rank's alone. DATA_LOSS: a gradient is not finite.
+  absl::StatusOr<double> SumOfSquares(core::Step t, const std::vector<double>& sums) const;
 
   ShardedTensors& tensors_;
   RankSteps steps_;
-  InnerOptimizer optimizer_;
+  InnerOptimizer& optimizer_;
+  OnebitAdam* const onebit_;  // null: it never averages momenta
+  const bool clips_;
   const SquareGroups squares_;
   WorkTrace* trace_ = nullptr;
   absl::Status early_;             // of momenta that crossed during backward

@@ -6,7 +6,6 @@
 
 #include <span>
 
-#include "absl/status/status.h"
 #include "plan/pipeline_schedule.h"
 
 namespace causeway::worker {
@@ -21,8 +20,6 @@ class StageRunner {
   virtual void BackwardInput(const plan::Operation& operation, std::span<const float> doutput,
                              std::span<float> dinput) = 0;
   virtual void BackwardWeight(const plan::Operation& operation) = 0;
-  // Before A: the gradients of this stage are in the host's memory.
-  virtual absl::Status Deliver(int /*stage*/) { return absl::OkStatus(); }
 };
 
 }  // namespace causeway::worker

@@ -55,7 +55,9 @@ SyntheticTrainer::SyntheticTrainer(const core::RunConfig& config, const core::Si
     }
   }
   if (PutsOff()) return;
-  update_.emplace(config, *tensors_, bus(), files.calibration_path, files.ranks);
+  optimizer_ = std::make_unique<HostOptimizer>(config, manifest_, parameters_, tensors_->own().gradients, bus(),
+                                               files.calibration_path, files.ranks);
+  update_.emplace(config, *tensors_, *optimizer_, files.ranks);
 }
 
 absl::StatusOr<StepResult> SyntheticTrainer::Step(core::Step t) {
@@ -111,11 +113,11 @@ void SyntheticTrainer::CatchUp(int tensor) {
 
 absl::StatusOr<formats::FileDigest> SyntheticTrainer::Save(const std::string& path) {
   for (int i = 0; i < parameters_.size(); ++i) CatchUp(i);
-  return SaveTrainer(path, manifest_, parameters_, update_ ? &update_->optimizer() : nullptr);
+  return SaveTrainer(path, manifest_, parameters_, optimizer_.get());
 }
 
 absl::Status SyntheticTrainer::Load(const std::string& path) {
-  return LoadTrainer(path, manifest_, parameters_, update_ ? &update_->optimizer() : nullptr);
+  return LoadTrainer(path, manifest_, parameters_, optimizer_.get());
 }
 
 void SyntheticTrainer::FillGradients(core::Step t) {

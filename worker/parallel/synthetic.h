@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "replica/host_store.h"
+#include "worker/optimizer/host_optimizer.h"
 #include "worker/parallel/site_update.h"
 #include "worker/parallel/trainer.h"
 
@@ -65,11 +66,11 @@ class SyntheticTrainer : public Trainer {
   std::span<float> tensor(int i) override { return parameters_[i]; }
   absl::StatusOr<StepResult> Step(core::Step t) override;
   void SetSites(const std::vector<core::SiteId>&) override {}  // there is no data to share
-  absl::Status GatherState() override { return update_ ? update_->optimizer().Gather() : absl::OkStatus(); }
+  absl::Status GatherState() override { return optimizer_ == nullptr ? absl::OkStatus() : optimizer_->Gather(); }
   absl::StatusOr<formats::FileDigest> Save(const std::string& path) override;
   absl::Status Load(const std::string& path) override;
   std::optional<core::OffloadProgress> offload_progress() const override {
-    return update_ ? update_->offload_progress() : std::nullopt;
+    return optimizer_ == nullptr ? std::nullopt : optimizer_->progress();
   }
   core::RankProgress rank_progress() const override {
     return update_ ? update_->rank_progress() : core::RankProgress();
@@ -97,7 +98,9 @@ class SyntheticTrainer : public Trainer {
   std::deque<core::Step> put_off_;
   int64_t forgotten_ = 0;  // deferred steps no longer in put_off_
   std::vector<int64_t> taken_;
-  std::optional<SiteUpdate> update_;  // every_step only
+  // every_step only.
+  std::unique_ptr<HostOptimizer> optimizer_;
+  std::optional<SiteUpdate> update_;
 };
 
 }  // namespace causeway::worker

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "worker/parallel/model_stages.h"
@@ -18,10 +19,11 @@ class TracedStages final : public ModelStages {
       : stages_(std::move(stages)), weights_(std::move(weights)), rows_(rows), trace_(trace) {}
 
   int64_t message_values() const override { return stages_->message_values(); }
-  absl::Status BeginStep(const Batch& batch, float scale) override { return stages_->BeginStep(batch, scale); }
+  absl::Status BeginStep(std::vector<PreparedBatch> parts, float scale) override {
+    return stages_->BeginStep(std::move(parts), scale);
+  }
   absl::Status EndStep() override { return stages_->EndStep(); }
   double loss() const override { return stages_->loss(); }
-  absl::Status Deliver(int stage) override { return stages_->Deliver(stage); }
 
   void Forward(const plan::Operation& operation, std::span<const float> input, std::span<float> output) override;
   void Backward(const plan::Operation& operation, std::span<const float> doutput, std::span<float> dinput) override;

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "core/membership.h"
 #include "worker/ranks/collectives.h"
+#include "worker/ranks/gradient_buckets.h"
 
 namespace causeway::worker {
 
@@ -21,8 +22,9 @@ struct TrainerRanks {
   Collectives* device_values = nullptr;  // the same ranks, for gradients in device memory; null: they are on the host
   int64_t hosts = 1;                     // on which they run
   double timeout_s = 600;                // for a silent rank
-  std::function<bool()> stop_requested = {};  // on this rank
-  int devices = 1;                            // of a pipeline: each has world ÷ devices ranks, with rows of their own
+  std::function<bool()> stop_requested = {};       // on this rank
+  int64_t bucket_bytes = GradientBuckets::kBytes;  // of gradients that are summed at once
+  int devices = 1;  // of a pipeline: each has world ÷ devices ranks, with rows of their own
 
   Collectives* gradients() const { return device_values == nullptr ? values : device_values; }
   int rank() const { return values == nullptr ? 0 : values->rank(); }
@@ -46,9 +48,6 @@ struct RankStep {
   int64_t tokens = 0;           // trained on in it
   bool stop_requested = false;  // of it
 };
-
-// Sums of squares may differ between the ranks' processors; the sum of rank 0 counts for all, so that all clip equally.
-inline double SharedSquares(const std::vector<RankStep>& steps) { return steps[0].sum_of_squares; }
 
 class RankSteps {
  public:

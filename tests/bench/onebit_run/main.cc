@@ -15,12 +15,13 @@
 #include "core/check.h"
 #include "core/model_manifest.h"
 #include "core/thread.h"
+#include "tests/worker/optimizer/sum_of_squares.h"
 #include "worker/data/corpus.h"
 #include "worker/data/evaluation.h"
 #include "worker/data/site_batches.h"
 #include "worker/device/blas_kernels.h"
 #include "worker/model/llama_model.h"
-#include "worker/optimizer/inner_optimizer.h"
+#include "worker/optimizer/host_optimizer.h"
 #include "worker/optimizer/momentum_exchange.h"
 #include "worker/parallel/trainer.h"
 #include "worker/ranks/ordered_collectives.h"
@@ -74,7 +75,7 @@ class NaiveTrainer {
         everywhere_(gradients_.Flat().size(), 1.0f),
         model_(config.llama, config.inner.batch_size / world_, config.sequence_length(), LlamaModel::Use::kTraining),
         exchange_(manifest_, ranks, everywhere_),
-        optimizer_(config, manifest_, parameters_, bus_) {
+        optimizer_(config, manifest_, parameters_, gradients_, bus_) {
     InitializeLlama(config.llama, config.seed, parameters_);
   }
 
@@ -85,8 +86,8 @@ class NaiveTrainer {
     model_.Backward(parameters_.View(), batch, gradients_.MutableView());
     exchange_.Begin(gradients_.Flat());
     CHECK(exchange_.Finish().ok());
-    const auto squares = optimizer_.SumOfSquares(t, gradients_);
-    CHECK(squares.ok() && optimizer_.Step(t, gradients_, *squares).ok());
+    const auto squares = SumOfSquares(t, manifest_, gradients_);
+    CHECK(squares.ok() && optimizer_.Step(t, *squares).ok());
     return loss;
   }
   Tensors Weights() const { return parameters_.View(); }
@@ -103,7 +104,7 @@ class NaiveTrainer {
   LlamaModel model_;
   MomentumExchange exchange_;
   offload::BusSchedule bus_;
-  InnerOptimizer optimizer_;
+  HostOptimizer optimizer_;
 };
 
 // The trainer of causeway-worker.

@@ -6,9 +6,10 @@
 #include "core/model_manifest.h"
 #include "tests/bench/quality_run/loss_curve.h"
 #include "tests/bench/quality_run/quality_run.h"
+#include "tests/worker/optimizer/sum_of_squares.h"
 #include "worker/data/site_batches.h"
 #include "worker/model/llama_model.h"
-#include "worker/optimizer/inner_optimizer.h"
+#include "worker/optimizer/host_optimizer.h"
 
 namespace causeway::bench {
 namespace {
@@ -55,7 +56,7 @@ absl::StatusOr<QualityResult> RunDataParallel(const QualityOptions& options) {
   worker::LlamaModel model(config.llama, config.membership.min_sites * config.inner.batch_size,
                            config.sequence_length(), worker::LlamaModel::Use::kTraining);
   offload::BusSchedule bus;  // no copies are made
-  worker::InnerOptimizer optimizer(config, manifest, parameters, bus);
+  worker::HostOptimizer optimizer(config, manifest, parameters, gradients, bus);
 
   QualityResult result{.parameters = core::NumParameters(manifest)};
   result.rounds = std::max<core::Version>(1, config.steps / config.sync.sync_every);
@@ -67,8 +68,8 @@ absl::StatusOr<QualityResult> RunDataParallel(const QualityOptions& options) {
     gradients.Clear();
     const double loss = model.Forward(parameters.View(), batch);
     model.Backward(parameters.View(), batch, gradients.MutableView());
-    const absl::StatusOr<double> squares = optimizer.SumOfSquares(step, gradients);
-    const absl::Status stepped = squares.ok() ? optimizer.Step(step, gradients, *squares) : squares.status();
+    const absl::StatusOr<double> squares = worker::SumOfSquares(step, manifest, gradients);
+    const absl::Status stepped = squares.ok() ? optimizer.Step(step, *squares) : squares.status();
     if (!stepped.ok()) {
       result.diverged = true;
       result.reason = std::string(stepped.message());

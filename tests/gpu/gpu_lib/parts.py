@@ -140,7 +140,7 @@ class Parts:
             commands = [Command([self.program("tests", *name.split("/"))]) for name in names]
         else:
             commands = [Command([self.program("tests", "worker", "device", "device_test"), "--gtest_filter=Kernels*"]),
-                        Command([self.program("tests", "worker", "parallel", "parallel_test"), "--gtest_filter=DeviceTrainer*"])]
+                        Command([self.program("tests", "worker", "parallel", "parallel_test"), "--gtest_filter=LlamaTrainerOnADevice*"])]
         commands.append(self.bench("gpu_resume", folder, f"--build={self.tools.cuda}", f"--coordinators={self.tools.build}",
                                    f"--device={self.tools.device}", *([] if self.on_card else ["--placements=cpu", "--steps=40"])))
         if self.on_card and self.tools.python:

@@ -21,7 +21,7 @@ class BatchesAheadTest : public ::testing::Test {
   int32_t TokenOf(core::Step t) { return ahead_.Take(t)->front().batch.tokens.front(); }
 
   std::atomic<int> made_ = 0, offset_ = 0;
-  BatchesAhead ahead_{[this](core::Step t) { return Make(t); }, 2};
+  BatchesAhead ahead_{[this](core::Step t) { return Make(t); }, 2, /*sorted=*/true};
 };
 
 TEST_F(BatchesAheadTest, AreThoseOfTheStepInMicroBatchesSortedByToken) {

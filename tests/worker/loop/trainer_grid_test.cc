@@ -51,9 +51,8 @@ constexpr std::pair<InnerOptimizerKind, const char*> kOptimizers[] = {{InnerOpti
 std::string Refusal(const Plan& plan, const DeviceChoice& choice, InnerOptimizerKind optimizer) {
   const bool fake = choice.device == "fake", onebit = optimizer == InnerOptimizerKind::kOnebitAdam;
   if (*plan.schedule != '\0') {
-    if (!choice.offload_k.empty()) return "expected none with --pipeline, whose optimizer's state is the host's";
     if (onebit) return "inner.optimizer adamw or sgd, got onebit_adam, which averages momenta of whole models";
-    return fake && plan.shards ? "expected width N copies on a device, got shards" : "";
+    if (fake && plan.shards) return "expected width N copies on a device, got shards";
   }
   if (plan.partition) {
     if (fake) return "on which nothing is divided yet";
@@ -136,7 +135,7 @@ TEST(TrainerGrid, EveryPlanOnEveryProcessorWithEveryOptimizerTrainsLikeOneRankOr
       }
     }
   }
-  EXPECT_GE(trained, 40);
+  EXPECT_GE(trained, 45);
   EXPECT_GE(refused, 30);
 }
 

@@ -56,12 +56,27 @@ struct Pass {
 
 struct Setting {
   explicit Setting(const Case& c)
-      : manifest(core::LlamaManifest(c.llama)), parameters(manifest), gradients(manifest), batch(BatchOf(c)) {
+      : manifest(core::LlamaManifest(c.llama)),
+        parameters(manifest),
+        gradients(manifest),
+        batch(BatchOf(c)),
+        tied(c.llama.tie_word_embeddings) {
     InitializeLlama(c.llama, 1, parameters);
+  }
+  // A tied head's after all others.
+  std::vector<float> NoGradients() const {
+    return std::vector<float>(gradients.Flat().size() + (tied ? parameters[0].size() : 0));
+  }
+  std::vector<float> Summed(std::vector<float> all) const {
+    const std::span<float> values(all);
+    if (tied) AddTiedHead(values.last(parameters[0].size()), values.first(parameters[0].size()));
+    all.resize(gradients.Flat().size());
+    return all;
   }
   core::Manifest manifest;
   TensorValues parameters, gradients;
   Batch batch;
+  bool tied;
 };
 
 // `rounded`: with the parameters that a bfloat16 model has.
@@ -121,14 +136,15 @@ Pass OnBackend(const Case& c, FakeBackend& backend, GpuLlama::Options options) {
       type == ValueType::kFloat32 ? static_cast<const void*>(s.parameters.Flat().data()) : narrow.data();
   EXPECT_TRUE((*llama)->Begin(PreparedBatch(s.batch)).ok());
   (*llama)->Forward(parameters);
-  (*llama)->Backward(parameters, s.gradients.Flat().data(), 0.5f);
+  std::vector<float> gradients = s.NoGradients();
+  (*llama)->Backward(parameters, gradients.data(), 0.5f);
   offload::Device& device = backend.device();
   const auto done = device.MakeEvent();
   device.Record(done, offload::Queue::kCompute);
   device.AwaitOnHost(done);
   const auto loss = (*llama)->Loss();
   EXPECT_TRUE(loss.ok()) << loss.status();
-  return {*loss, {s.gradients.Flat().begin(), s.gradients.Flat().end()}};
+  return {*loss, s.Summed(std::move(gradients))};
 }
 
 Pass OnFake(const Case& c, uint64_t seed, ValueType type = ValueType::kFloat32,
@@ -192,18 +208,18 @@ TEST_P(GpuLlamaTest, GradientsOfMicroBatchesAddUpAndAStepLeavesNothingToTheNext)
                      {.batch_rows = GetParam().rows, .sequence = GetParam().llama.max_position_embeddings}, &backend);
   for (int step = 0; step < 2; ++step) {
     expected.Clear();
-    s.gradients.Clear();
+    std::vector<float> gradients = s.NoGradients();
     for (const bool last : {false, false, true}) {
       model.Forward(s.parameters.View(), s.batch);
       model.Backward(s.parameters.View(), s.batch, expected.MutableView(), 0.5f, nullptr, last);
       ASSERT_TRUE((*llama)->Begin(PreparedBatch(s.batch)).ok());
       (*llama)->Forward(s.parameters.Flat().data());
-      (*llama)->Backward(s.parameters.Flat().data(), s.gradients.Flat().data(), 0.5f, nullptr, last);
+      (*llama)->Backward(s.parameters.Flat().data(), gradients.data(), 0.5f);
     }
     ASSERT_TRUE((*llama)->Loss().ok());
-    ASSERT_TRUE((*llama)->AwaitGradients([](int64_t) {}).ok());
-    const std::span<const float> got = s.gradients.Flat(), cpu = std::as_const(expected).Flat();
-    ExpectGradientsNear(GetParam(), {got.begin(), got.end()}, {cpu.begin(), cpu.end()}, 1e-5);
+    ASSERT_TRUE((*llama)->AwaitGradients([](int) {}).ok());
+    const std::span<const float> cpu = std::as_const(expected).Flat();
+    ExpectGradientsNear(GetParam(), s.Summed(std::move(gradients)), {cpu.begin(), cpu.end()}, 1e-5);
   }
 }
 
@@ -241,7 +257,7 @@ std::vector<float> WhenFinal(const Case& c, const std::set<offload::Device::Even
   const auto llama =
       GpuLlama::Make(c.llama, {.batch_rows = c.rows, .sequence = c.llama.max_position_embeddings}, &backend);
   const float* const parameters = s.parameters.Flat().data();
-  const std::span<float> gradients = s.gradients.Flat();
+  std::vector<float> gradients = s.NoGradients();
   EXPECT_TRUE((*llama)->Begin(PreparedBatch(s.batch)).ok());
   (*llama)->Forward(parameters);
   (*llama)->Backward(parameters, gradients.data(), 0.5f);
@@ -249,7 +265,8 @@ std::vector<float> WhenFinal(const Case& c, const std::set<offload::Device::Even
   std::vector<float> final(gradients.size());
   size_t end = final.size();
   EXPECT_TRUE((*llama)
-                  ->AwaitGradients([&](int64_t first) {
+                  ->AwaitGradients([&](int tensor) {
+                    const int64_t first = s.gradients.First(tensor);
                     std::copy(gradients.begin() + first, gradients.begin() + end, final.begin() + first);
                     end = first;
                   })
@@ -264,7 +281,7 @@ std::vector<float> WhenFinal(const Case& c, const std::set<offload::Device::Even
 TEST_P(GpuLlamaTest, GradientsAreFinalWhenTheHostHearsSoAndEachWaitThatIsForgottenIsNoticed) {
   std::set<offload::Device::Event> waits;
   const std::vector<float> whole = WhenFinal(GetParam(), {}, &waits);
-  EXPECT_TRUE(whole == OnFake(GetParam(), 0).gradients);
+  EXPECT_TRUE(Setting(GetParam()).Summed(whole) == OnFake(GetParam(), 0).gradients);
   EXPECT_EQ(waits.size(), 2 + static_cast<size_t>(GetParam().llama.num_hidden_layers));
   for (const auto event : waits) EXPECT_FALSE(WhenFinal(GetParam(), {event}) == whole) << "event " << event;
 }

@@ -1,10 +1,10 @@
-#include "worker/optimizer/inner_optimizer.h"
-
 #include <algorithm>
 #include <limits>
 
 #include "core/check.h"
 #include "tests/worker/model/test_values.h"
+#include "tests/worker/optimizer/sum_of_squares.h"
+#include "worker/optimizer/host_optimizer.h"
 
 namespace causeway::worker {
 namespace {
@@ -33,9 +33,9 @@ absl::Status Take(const core::InnerConfig& config, core::Step t, const TensorVal
   core::RunConfig run;
   run.inner = config;
   offload::BusSchedule bus;
-  InnerOptimizer optimizer(run, kManifest, parameters, bus);
-  ASSIGN_OR_RETURN(const double squares, optimizer.SumOfSquares(t, gradients));
-  return optimizer.Step(t, gradients, squares);
+  HostOptimizer optimizer(run, kManifest, parameters, gradients, bus);
+  ASSIGN_OR_RETURN(const double squares, SumOfSquares(t, kManifest, gradients));
+  return optimizer.Step(t, squares);
 }
 
 TEST(LearningRate, WarmsUpLinearlyThenFallsAlongACosineToATenth) {

@@ -13,7 +13,8 @@
 #include "tests/formats/temporary_folder.h"
 #include "tests/worker/model/test_values.h"
 #include "worker/device/fake_backend.h"
-#include "worker/parallel/device_trainer.h"
+#include "worker/optimizer/hosted_state.h"
+#include "worker/parallel/llama_trainer.h"
 
 namespace causeway::worker {
 namespace {
@@ -45,7 +46,8 @@ std::string TextFile() {
 
 std::unique_ptr<Trainer> Make(const core::RunConfig& config, std::unique_ptr<FakeBackend> backend,
                               const DeviceSettings& settings = kBfloat16Settings) {
-  auto trainer = DeviceTrainer::Make(config, "eu", {.data_path = TextFile()}, settings, std::move(backend));
+  auto trainer = LlamaTrainer::Make(config, "eu", {.data_path = TextFile()},
+                                    std::make_unique<DeviceRank>(std::move(backend), settings));
   EXPECT_TRUE(trainer.ok()) << trainer.status();
   return trainer.ok() ? *std::move(trainer) : nullptr;
 }

@@ -6,7 +6,7 @@
 #include "tests/formats/temporary_folder.h"
 #include "tests/worker/model/test_values.h"
 #include "worker/device/fake_backend.h"
-#include "worker/parallel/device_trainer.h"
+#include "worker/parallel/llama_trainer.h"
 
 namespace causeway::worker {
 namespace {
@@ -24,8 +24,9 @@ std::string EvaluatedText() {
 }
 
 std::unique_ptr<Trainer> EvaluatedOnFake(const core::RunConfig& config, ValueType type = ValueType::kFloat32) {
-  return *DeviceTrainer::Make(config, "eu", {.data_path = EvaluatedText()}, {.type = type},
-                              std::make_unique<FakeBackend>(3));
+  return *LlamaTrainer::Make(
+      config, "eu", {.data_path = EvaluatedText()},
+      std::make_unique<DeviceRank>(std::make_unique<FakeBackend>(3), DeviceSettings{.type = type}));
 }
 
 // Other values than the trainers'.

@@ -3,14 +3,17 @@
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <optional>
+#include <string>
 
+#include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "plan/pipeline_generators.h"
+#include "tests/formats/temporary_folder.h"
 #include "tests/worker/model/test_values.h"
 #include "tests/worker/ranks/gloo_ranks.h"
 #include "worker/device/fake_backend.h"
-#include "worker/parallel/llama_stages.h"
 #include "worker/parallel/llama_trainer.h"
 
 namespace causeway::worker {
@@ -30,11 +33,22 @@ core::RunConfig RunOf(bool tied) {
   return config;
 }
 
-MakeStages OnFake(ValueType type, Recompute recompute = Recompute::kNone) {
-  return [type, recompute](const StagesRequest& request) {
-    return GpuStages::Make(request, type, recompute, std::make_shared<FakeBackend>());
-  };
+using MakeDevice = std::function<std::unique_ptr<DeviceRank>()>;  // null: the processor
+
+MakeDevice OnFake(const DeviceSettings& settings) {
+  return [settings] { return std::make_unique<DeviceRank>(std::make_unique<FakeBackend>(), settings); };
 }
+
+MakeDevice OnFake(ValueType type, Recompute recompute = Recompute::kNone) {
+  return OnFake({.type = type, .recompute = recompute});
+}
+
+struct More {
+  bool shards = false;
+  std::string load, save;  // checkpoints; empty: none
+  core::Step after = 0;    // where it begins
+  std::function<void()> with_trainers = [] {};
+};
 
 struct Trained {
   std::vector<std::vector<float>> tensors;  // of the whole model, from each one's first holder
@@ -42,12 +56,12 @@ struct Trained {
   absl::Status status;  // the first that is not OK
 };
 
-Trained Train(const core::RunConfig& config, const plan::PipelineSchedule& schedule, const MakeStages& make,
-              bool shards = false) {
+Trained Train(const core::RunConfig& config, const plan::PipelineSchedule& schedule, const MakeDevice& make,
+              const More& more = {}) {
   static const std::string data = WriteTemporary("text", SmallText(20'000));
-  const int width = shards ? 2 : 1, world = schedule.devices * width;
-  const std::string file =
-      WriteTemporary("schedule", plan::WritePipelineFile({.schedule = schedule, .width = width, .shards = shards}));
+  const int width = more.shards ? 2 : 1, world = schedule.devices * width;
+  const std::string file = WriteTemporary(
+      "schedule", plan::WritePipelineFile({.schedule = schedule, .width = width, .shards = more.shards}));
   std::vector<RankUnderTest> ranks = OverThreads(world);
   std::vector<std::unique_ptr<Trainer>> trainers(static_cast<size_t>(world));
   Trained trained;
@@ -58,15 +72,19 @@ Trained Train(const core::RunConfig& config, const plan::PipelineSchedule& sched
                                         {.data_path = data,
                                          .ranks = {.values = ranks[at].collectives.get(), .timeout_s = 60},
                                          .pipeline_path = file},
-                                        make));
-    for (core::Step t = 1; t <= kSteps; ++t) {
+                                        make == nullptr ? nullptr : make()));
+    if (!more.load.empty()) RETURN_IF_ERROR(trainers[at]->Load(more.load));
+    for (core::Step t = more.after + 1; t <= more.after + kSteps; ++t) {
       ASSIGN_OR_RETURN(const StepResult result, trainers[at]->Step(t));
       if (rank == 0) trained.loss = result.loss;
     }
-    return absl::OkStatus();
+    if (more.save.empty()) return absl::OkStatus();
+    RETURN_IF_ERROR(trainers[at]->GatherState());
+    return rank == 0 ? trainers[at]->Save(more.save).status() : absl::OkStatus();
   });
   for (const absl::Status& status : statuses) trained.status.Update(status);
   if (!trained.status.ok()) return trained;
+  more.with_trainers();
   for (size_t i = 0; i < trainers[0]->manifest().size(); ++i) {
     const auto tensor = static_cast<int>(i);
     const std::vector<Piece> pieces = trainers[0]->pieces(tensor);
@@ -82,7 +100,7 @@ TEST(GpuStages, OfEveryGeneratorTrainLikeOneDeviceAndLikeTheProcessor) {
     for (const ValueType type : {ValueType::kFloat32, ValueType::kBfloat16}) {
       const core::RunConfig config = RunOf(tied);
       const plan::PipelineSchedule one = *plan::Generate("gpipe", {.devices = 1, .micro_batches = kMicroBatches});
-      const Trained alone = Train(config, one, OnFake(type)), processor = Train(config, one, LlamaStages::Make);
+      const Trained alone = Train(config, one, OnFake(type)), processor = Train(config, one, nullptr);
       ASSERT_TRUE(alone.status.ok()) << alone.status;
       for (const std::string& name : plan::GeneratorNames()) {
         const auto schedule = plan::Generate(name, {.devices = 2, .micro_batches = kMicroBatches});
@@ -120,13 +138,14 @@ TEST(GpuStages, RecomputeAsMuchAsMemoryAsks) {
   const plan::PipelineSchedule schedule = *plan::Generate("gpipe", {.devices = 1, .micro_batches = kMicroBatches});
   int64_t used = 0;
   const auto with = [&](std::optional<Recompute> recompute, int64_t memory) {
-    const auto backend = std::make_shared<FakeBackend>();
-    backend->device().SetMemory(memory);
-    return Train(config, schedule, [&](const StagesRequest& request) {
-      auto stages = GpuStages::Make(request, ValueType::kFloat32, recompute, backend);
-      used = memory - backend->device().free_bytes();
-      return stages;
-    });
+    FakeBackend* backend = nullptr;
+    const auto make = [&] {
+      auto made = std::make_unique<FakeBackend>();
+      backend = made.get();
+      backend->device().SetMemory(memory);
+      return std::make_unique<DeviceRank>(std::move(made), DeviceSettings{.recompute = recompute});
+    };
+    return Train(config, schedule, make, {.with_trainers = [&] { used = memory - backend->device().free_bytes(); }});
   };
   const Trained kept = with(Recompute::kNone, kMemory);
   const int64_t most = used;
@@ -141,11 +160,38 @@ TEST(GpuStages, RecomputeAsMuchAsMemoryAsks) {
   EXPECT_TRUE(absl::IsResourceExhausted(with(std::nullopt, least - 1).status));
 }
 
+// Half of the state may lie on the host; a checkpoint of one place goes on in another, and on one device.
+TEST(GpuStages, NoPlaceOfTheStateChangesABit) {
+  const TemporaryFolder folder;
+  for (const bool tied : {false, true}) {
+    core::RunConfig config = RunOf(tied);
+    config.offload.subgroup = 500;
+    const plan::PipelineSchedule schedule = *plan::Generate("zb_v", {.devices = 2, .micro_batches = kMicroBatches});
+    const plan::PipelineSchedule one = *plan::Generate("gpipe", {.devices = 1, .micro_batches = kMicroBatches});
+    const auto train = [&](const plan::PipelineSchedule& on, int64_t k, double share, const More& more) {
+      config.offload.k = k;
+      config.offload.resident_share = share;
+      Trained trained = Train(config, on, OnFake(ValueType::kBfloat16), more);
+      EXPECT_TRUE(trained.status.ok()) << k << ": " << trained.status;
+      return trained.tensors;
+    };
+    const std::string saved = folder / absl::StrCat("saved", tied);
+    const auto expected = train(schedule, core::kResident, core::kAutoShare, {.save = saved});
+    const auto later = train(schedule, core::kResident, core::kAutoShare, {.load = saved, .after = kSteps});
+    for (const auto& [k, share] : {std::pair<int64_t, double>(1, 0), {2, 0}, {core::kAllOnCpu, 0}, {2, 0.5}}) {
+      const std::string own = folder / absl::StrCat("own", tied, "_", k, "_", share);
+      EXPECT_EQ(train(schedule, k, share, {.save = own}), expected) << k;
+      EXPECT_EQ(train(schedule, k, share, {.load = saved, .after = kSteps}), later) << k;
+      EXPECT_EQ(train(one, core::kResident, core::kAutoShare, {.load = own, .after = kSteps}), later) << k;
+    }
+  }
+}
+
 TEST(GpuStages, RefuseShards) {
   core::RunConfig config = RunOf(false);
   config.inner.batch_size = 2 * kMicroBatches;
   const Trained trained = Train(config, *plan::Generate("zeropp", {.devices = 2, .micro_batches = kMicroBatches}),
-                                OnFake(ValueType::kFloat32), true);
+                                OnFake(ValueType::kFloat32), {.shards = true});
   EXPECT_TRUE(absl::IsInvalidArgument(trained.status));
   EXPECT_THAT(std::string(trained.status.message()), HasSubstr("expected width N copies on a device, got shards"));
 }

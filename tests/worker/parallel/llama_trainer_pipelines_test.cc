@@ -8,7 +8,6 @@
 #include "tests/worker/parallel/serial_reference.h"
 #include "tests/worker/ranks/gloo_ranks.h"
 #include "worker/parallel/llama_data.h"
-#include "worker/parallel/llama_stages.h"
 #include "worker/parallel/llama_trainer.h"
 #include "worker/parallel/stage_shards.h"
 
@@ -61,8 +60,7 @@ Trained Train(const core::RunConfig& config, const std::string& file, std::vecto
                      LlamaTrainer::Make(config, "eu",
                                         {.data_path = Data(),
                                          .ranks = {.values = ranks[at].collectives.get(), .timeout_s = 60},
-                                         .pipeline_path = file},
-                                        LlamaStages::Make));
+                                         .pipeline_path = file}));
     Trainer& trainer = *trained.trainers[at];
     if (!checkpoint.load.empty()) RETURN_IF_ERROR(trainer.Load(checkpoint.load));
     for (core::Step t = checkpoint.after + 1; t <= checkpoint.after + kSteps; ++t) {

@@ -12,7 +12,7 @@
 #include "tests/worker/ranks/fake_stream.h"
 #include "tests/worker/ranks/gloo_ranks.h"
 #include "worker/device/fake_backend.h"
-#include "worker/parallel/device_trainer.h"
+#include "worker/parallel/llama_trainer.h"
 #include "worker/ranks/nccl_collectives.h"
 
 namespace causeway::worker {
@@ -37,10 +37,11 @@ std::vector<absl::StatusOr<std::vector<float>>> TrainOver(int world, core::Step 
     Collectives& control = *ranks[rank].collectives;
     ASSIGN_OR_RETURN(std::unique_ptr<Collectives> nccl,
                      MakeNcclCollectives(Fake(), control, std::make_shared<FakeStreamHooks>(), TimeoutOf(60)));
-    ASSIGN_OR_RETURN(
-        const std::unique_ptr<Trainer> trainer,
-        DeviceTrainer::Make(TinyRun(), "eu", {.data_path = text, .ranks = {.values = &control, .timeout_s = timeout_s}},
-                            {.bucket_bytes = kBucketBytes}, std::make_unique<FakeBackend>(), std::move(nccl)));
+    ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
+                     LlamaTrainer::Make(
+                         TinyRun(), "eu", {.data_path = text, .ranks = {.values = &control, .timeout_s = timeout_s}},
+                         std::make_unique<DeviceRank>(std::make_unique<FakeBackend>(),
+                                                      DeviceSettings{.bucket_bytes = kBucketBytes}, std::move(nccl))));
     for (core::Step t = 1; t <= steps; ++t) RETURN_IF_ERROR(trainer->Step(t).status());
     const std::string path = FolderOfProcess() / absl::StrCat(world, "_", rank, ".safetensors");
     RETURN_IF_ERROR(trainer->Save(path).status());

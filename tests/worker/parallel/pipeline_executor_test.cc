@@ -102,12 +102,15 @@ Ran RunOn(std::vector<RankUnderTest> ranks, const plan::PipelineSchedule& schedu
     for (const std::span<const float> tensor : weights) ran.gradients[at].emplace_back(tensor.size());
     ran.gradients[at].emplace_back(weights[0].size());
     AllTensors tensors(weights, ran.gradients[at]);
-    LlamaStages stages(
-        {.config = config, .file = file, .device = rank, .batch_rows = 1, .sequence = kSequence, .tensors = tensors});
+    LlamaStages stages({.config = config, .file = file, .device = rank, .batch_rows = 1, .sequence = kSequence},
+                       tensors);
     ASSIGN_OR_RETURN(const auto links, PipelineLinks::Open({.values = ranks[at].collectives.get(), .timeout_s = 60},
                                                            programs, 1, stages.message_values()));
     Delayed delayed(stages, core::HashCombine(seed, at));
-    RETURN_IF_ERROR(stages.BeginStep(BatchOf(config, schedule.micro_batches), 1));
+    const Batch batch = BatchOf(config, schedule.micro_batches);
+    std::vector<PreparedBatch> parts;
+    for (int i = 0; i < schedule.micro_batches; ++i) parts.emplace_back(Part(batch, i, schedule.micro_batches));
+    RETURN_IF_ERROR(stages.BeginStep(std::move(parts), 1));
     std::vector<PipelineSpan> spans;
     RETURN_IF_ERROR(RunPipelineStep(programs.devices[at], *links, tensors, delayed, spans));
     ran.activations[at] = stages.activations().size();

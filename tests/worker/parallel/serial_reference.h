@@ -13,9 +13,10 @@
 #include <vector>
 
 #include "core/model_manifest.h"
+#include "tests/worker/optimizer/sum_of_squares.h"
 #include "worker/model/llama_model.h"
 #include "worker/model/llama_stage.h"
-#include "worker/optimizer/inner_optimizer.h"
+#include "worker/optimizer/host_optimizer.h"
 #include "worker/parallel/llama_data.h"
 
 namespace causeway::worker {
@@ -31,7 +32,8 @@ class SerialReference {
         data_(*LlamaData::Open(config, "eu", {.data_path = data})),
         manifest_(core::LlamaManifest(config.llama)),
         parameters_(manifest_),
-        optimizer_(config, manifest_, parameters_, bus_) {
+        gradients_(manifest_),
+        optimizer_(config, manifest_, parameters_, gradients_, bus_) {
     EXPECT_TRUE(data_.Initialize(manifest_, parameters_).ok());
   }
 
@@ -51,11 +53,10 @@ class SerialReference {
       Add(of_unit, sum);
     }
     if (unit_ > 0) AddTiedHead(sum);
-    TensorValues gradients(manifest_);
-    for (int i = 0; i < gradients.size(); ++i) std::ranges::copy(sum[static_cast<size_t>(i)], gradients[i].begin());
-    const auto squares = optimizer_.SumOfSquares(t, gradients);
+    for (int i = 0; i < gradients_.size(); ++i) std::ranges::copy(sum[static_cast<size_t>(i)], gradients_[i].begin());
+    const auto squares = SumOfSquares(t, manifest_, gradients_);
     EXPECT_TRUE(squares.ok()) << squares.status();
-    EXPECT_TRUE(optimizer_.Step(t, gradients, *squares).ok());
+    EXPECT_TRUE(optimizer_.Step(t, *squares).ok());
     return loss_;
   }
 
@@ -116,9 +117,9 @@ class SerialReference {
   const int copies_, width_, unit_;
   LlamaData data_;
   core::Manifest manifest_;
-  TensorValues parameters_;
+  TensorValues parameters_, gradients_;
   offload::BusSchedule bus_;
-  InnerOptimizer optimizer_;
+  HostOptimizer optimizer_;
   double loss_ = 0;
 };
 

@@ -14,7 +14,7 @@
 #include "worker/device/cuda/cublas_lt.h"
 #include "worker/device/fake_backend.h"
 #include "worker/device/kernels/device_math.h"
-#include "worker/parallel/device_trainer.h"
+#include "worker/parallel/llama_trainer.h"
 
 namespace causeway::worker {
 namespace {
@@ -67,6 +67,12 @@ TEST(CudaBackendTest, TheDevicesFunctionsAreTheHostsToAFewUnitsInTheLastPlaceAnd
   EXPECT_LE(reciprocal, 2);
 }
 
+absl::StatusOr<std::unique_ptr<Trainer>> OnDevice(const core::RunConfig& config, const TrainerFiles& files,
+                                                  std::unique_ptr<ComputeBackend> backend,
+                                                  const DeviceSettings& settings = {}) {
+  return LlamaTrainer::Make(config, "eu", files, std::make_unique<DeviceRank>(std::move(backend), settings));
+}
+
 // A model as large as the quickstart's, in bfloat16.
 TEST(CudaBackendTest, ItEvaluatesAsTheProcessor) {
   auto backend = MakeCudaBackend(0, {});
@@ -78,7 +84,7 @@ TEST(CudaBackendTest, ItEvaluatesAsTheProcessor) {
   config.eval = {.every_rounds = 1, .held_out = 0.2, .batches = 4};
   const TrainerFiles files{.data_path = WriteTemporary("cuda_evaluation.txt", SmallText(20'000))};
   const auto on_cpu = MakeTrainer(config, "eu", files);
-  const auto on_gpu = DeviceTrainer::Make(config, "eu", files, {.type = ValueType::kBfloat16}, *std::move(backend));
+  const auto on_gpu = OnDevice(config, files, *std::move(backend), {.type = ValueType::kBfloat16});
   ASSERT_TRUE(on_cpu.ok() && on_gpu.ok()) << on_gpu.status();
   const core::Manifest manifest = core::LlamaManifest(config.llama);
   TensorValues values(manifest);
@@ -95,7 +101,7 @@ TEST(CudaBackendTest, ItsLossIsTheCpusOverAHundredSteps) {
   const core::RunConfig config = TinyRun();
   const std::string text = WriteTemporary("cuda_text.txt", SmallText(20'000));
   auto cpu = MakeTrainer(config, "eu", {.data_path = text});
-  auto gpu = DeviceTrainer::Make(config, "eu", {.data_path = text}, {}, *std::move(backend));
+  auto gpu = OnDevice(config, {.data_path = text}, *std::move(backend));
   ASSERT_TRUE(cpu.ok() && gpu.ok()) << cpu.status() << gpu.status();
   for (core::Step t = 1; t <= 100; ++t) {
     const auto expected = (*cpu)->Step(t), got = (*gpu)->Step(t);
@@ -110,8 +116,8 @@ TEST(CudaBackendTest, InBfloat16ItsLossIsThatOfTheFakeDevice) {
   const core::RunConfig config = TinyRun();
   const std::string text = WriteTemporary("cuda_text.txt", SmallText(20'000));
   const DeviceSettings settings{.type = ValueType::kBfloat16};
-  auto fake = DeviceTrainer::Make(config, "eu", {.data_path = text}, settings, std::make_unique<FakeBackend>());
-  auto gpu = DeviceTrainer::Make(config, "eu", {.data_path = text}, settings, *std::move(backend));
+  auto fake = OnDevice(config, {.data_path = text}, std::make_unique<FakeBackend>(), settings);
+  auto gpu = OnDevice(config, {.data_path = text}, *std::move(backend), settings);
   ASSERT_TRUE(fake.ok() && gpu.ok()) << fake.status() << gpu.status();
   for (core::Step t = 1; t <= 20; ++t) {
     const auto expected = (*fake)->Step(t), got = (*gpu)->Step(t);

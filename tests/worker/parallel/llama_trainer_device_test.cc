@@ -1,5 +1,3 @@
-#include "worker/parallel/device_trainer.h"
-
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +10,8 @@
 #include "tests/worker/model/test_values.h"
 #include "tests/worker/ranks/gloo_ranks.h"
 #include "worker/device/fake_backend.h"
+#include "worker/optimizer/device_optimizer.h"
+#include "worker/parallel/llama_trainer.h"
 
 namespace causeway::worker {
 namespace {
@@ -31,8 +31,8 @@ std::unique_ptr<Trainer> OnCpu(const core::RunConfig& config) {
 
 std::unique_ptr<Trainer> OnFake(const core::RunConfig& config, uint64_t seed = 1, const TrainerRanks& ranks = {},
                                 const DeviceSettings& settings = {}) {
-  auto trainer = DeviceTrainer::Make(config, "eu", {.data_path = Text(), .ranks = ranks}, settings,
-                                     std::make_unique<FakeBackend>(seed));
+  auto trainer = LlamaTrainer::Make(config, "eu", {.data_path = Text(), .ranks = ranks},
+                                    std::make_unique<DeviceRank>(std::make_unique<FakeBackend>(seed), settings));
   EXPECT_TRUE(trainer.ok()) << trainer.status();
   return *std::move(trainer);
 }
@@ -57,7 +57,7 @@ std::vector<float> Parameters(Trainer& trainer) {
   return all;
 }
 
-TEST(DeviceTrainerTest, ItsLossIsTheCpusOverAHundredSteps) {
+TEST(LlamaTrainerOnADevice, ItsLossIsTheCpusOverAHundredSteps) {
   const core::RunConfig config = TinyRun();
   const auto cpu = OnCpu(config), fake = OnFake(config);
   EXPECT_EQ(Parameters(*cpu), Parameters(*fake));
@@ -67,14 +67,14 @@ TEST(DeviceTrainerTest, ItsLossIsTheCpusOverAHundredSteps) {
   }
 }
 
-TEST(DeviceTrainerTest, InBfloat16ItLearnsAsTheCpu) {
+TEST(LlamaTrainerOnADevice, InBfloat16ItLearnsAsTheCpu) {
   const auto cpu = OnCpu(TinyRun()), fake = OnFake(TinyRun(), 1, {}, {.type = ValueType::kBfloat16});
   const double expected = Train(*cpu, 1, 100, 20), loss = Train(*fake, 1, 100, 20);
   EXPECT_NEAR(loss, expected, 0.1 * expected);  // hidden size 16: the quickstart's model is within 0.2 %
   EXPECT_LT(loss, 3);
 }
 
-TEST(DeviceTrainerTest, AMoveReachesTheCopyThatTheModelComputesWith) {
+TEST(LlamaTrainerOnADevice, AMoveReachesTheCopyThatTheModelComputesWith) {
   const auto moved = OnFake(TinyRun(), 1, {}, {.type = ValueType::kBfloat16});
   const auto set = OnFake(TinyRun(), 1, {}, {.type = ValueType::kBfloat16});
   const double before = Train(*set, 1, 1);
@@ -83,7 +83,7 @@ TEST(DeviceTrainerTest, AMoveReachesTheCopyThatTheModelComputesWith) {
   EXPECT_NE(Train(*moved, 1, 1), before);
 }
 
-TEST(DeviceTrainerTest, MicroBatchesAddUpToTheSameStep) {
+TEST(LlamaTrainerOnADevice, MicroBatchesAddUpToTheSameStep) {
   core::RunConfig config = TinyRun();
   const auto whole_cpu = OnCpu(config), whole_fake = OnFake(config);
   config.inner.micro_batches = 4;
@@ -95,7 +95,7 @@ TEST(DeviceTrainerTest, MicroBatchesAddUpToTheSameStep) {
 }
 
 // The next step's batch is there when a site joins, and its rows are another site's then.
-TEST(DeviceTrainerTest, AJoinInMidRunGivesTheBitsOfABatchThatWasMadeAfterIt) {
+TEST(LlamaTrainerOnADevice, AJoinInMidRunGivesTheBitsOfABatchThatWasMadeAfterIt) {
   core::RunConfig config = TinyRun();
   config.data.mode = core::DataMode::kShared;
   const auto ahead = OnFake(config), again = OnFake(config), alone = OnFake(config);
@@ -112,7 +112,7 @@ TEST(DeviceTrainerTest, AJoinInMidRunGivesTheBitsOfABatchThatWasMadeAfterIt) {
   EXPECT_EQ(Parameters(*ahead), Parameters(*again));
 }
 
-TEST(DeviceTrainerTest, MicroBatchesThatDoNotDivideTheRowsAreRefused) {
+TEST(LlamaTrainerOnADevice, MicroBatchesThatDoNotDivideTheRowsAreRefused) {
   core::RunConfig config = TinyRun();
   config.inner.micro_batches = 3;
   const auto trainer = MakeTrainer(config, "eu", {.data_path = Text()});
@@ -130,11 +130,12 @@ class ChoosingBackend final : public FakeBackend {
   std::map<std::string, std::string>* const choices_;
 };
 
-TEST(DeviceTrainerTest, ACheckpointKeepsTheAlgorithmsOfProducts) {
+TEST(LlamaTrainerOnADevice, ACheckpointKeepsTheAlgorithmsOfProducts) {
   const std::string path = ::testing::TempDir() + "products.safetensors";
   std::map<std::string, std::string> made = {{"products.of", "a"}, {"product.4x8x16", "00ff"}}, loaded;
   const auto with = [](std::map<std::string, std::string>* choices) {
-    return *DeviceTrainer::Make(TinyRun(), "eu", {.data_path = Text()}, {}, std::make_unique<ChoosingBackend>(choices));
+    return *LlamaTrainer::Make(TinyRun(), "eu", {.data_path = Text()},
+                               std::make_unique<DeviceRank>(std::make_unique<ChoosingBackend>(choices)));
   };
   ASSERT_TRUE(with(&made)->Save(path).ok());
   ASSERT_TRUE(with(&loaded)->Load(path).ok());
@@ -143,7 +144,7 @@ TEST(DeviceTrainerTest, ACheckpointKeepsTheAlgorithmsOfProducts) {
   EXPECT_EQ((*processor)->Load(path), absl::OkStatus());
 }
 
-TEST(DeviceTrainerTest, NoOrderChangesABitOfIt) {
+TEST(LlamaTrainerOnADevice, NoOrderChangesABitOfIt) {
   const auto first = OnFake(TinyRun(), 0);
   Train(*first, 1, 10);
   for (const uint64_t seed : {2, 3, 5}) {
@@ -163,7 +164,8 @@ std::vector<float> TrainedWithout(const std::set<offload::Device::Event>& forgot
   auto backend = std::make_unique<FakeBackend>(kLazy);
   offload::FakeDevice& device = backend->device();
   for (const auto event : forgotten) device.ForgetOnHost(event);
-  auto trainer = DeviceTrainer::Make(config, "eu", {.data_path = Text()}, {}, std::move(backend));
+  auto trainer =
+      LlamaTrainer::Make(config, "eu", {.data_path = Text()}, std::make_unique<DeviceRank>(std::move(backend)));
   if (!trainer.ok()) return {};
   std::vector<float> losses;
   for (core::Step t = 1; t <= 3; ++t) {
@@ -177,19 +179,19 @@ std::vector<float> TrainedWithout(const std::set<offload::Device::Event>& forgot
   return all;
 }
 
-TEST(DeviceTrainerTest, EachWaitOfTheHostThatIsForgottenIsNoticed) {
+TEST(LlamaTrainerOnADevice, EachWaitOfTheHostThatIsForgottenIsNoticed) {
   std::set<offload::Device::Event> waits;
   const std::vector<float> whole = TrainedWithout({}, &waits);
   EXPECT_GE(waits.size(), 3u);
   for (const auto event : waits) EXPECT_FALSE(TrainedWithout({event}) == whole) << "event " << event;
 }
 
-TEST(DeviceTrainerTest, WhereMemoryIsShortItRecomputesAndWhereItIsTooShortItSaysWhatItNeeds) {
+TEST(LlamaTrainerOnADevice, WhereMemoryIsShortItRecomputesAndWhereItIsTooShortItSaysWhatItNeeds) {
   core::RunConfig config = TinyRun();
   const auto with = [&](int64_t bytes) {
     auto backend = std::make_unique<FakeBackend>();
     backend->device().SetMemory(bytes);
-    return DeviceTrainer::Make(config, "eu", {.data_path = Text()}, {}, std::move(backend));
+    return LlamaTrainer::Make(config, "eu", {.data_path = Text()}, std::make_unique<DeviceRank>(std::move(backend)));
   };
   const auto needed = [&](Recompute recompute) {
     FakeBackend backend;
@@ -200,9 +202,13 @@ TEST(DeviceTrainerTest, WhereMemoryIsShortItRecomputesAndWhereItIsTooShortItSays
     offload::PinnedPool pool(&backend.device());
     constexpr int64_t kSumBytes = 8192;  // of the norm
     const core::Manifest manifest = core::LlamaManifest(config.llama);
-    const auto optimizer = DeviceOptimizer::Make(
-        config, {.manifest = manifest, .residency = {.resident = core::FlatOffsets(manifest).back()}, .pool = &pool},
-        &backend);
+    const auto optimizer =
+        DeviceOptimizer::Make(config,
+                              {.manifest = manifest,
+                               .residency = {.resident = core::FlatOffsets(manifest).back()},
+                               .pool = &pool,
+                               .more_gradients = manifest[0].NumValues()},  // the embedding is the head
+                              &backend);
     return (*llama)->arena().bytes() + (*optimizer)->state().arena().bytes() + kSumBytes;
   };
   EXPECT_TRUE(with(needed(Recompute::kBlock)).ok());
@@ -213,7 +219,7 @@ TEST(DeviceTrainerTest, WhereMemoryIsShortItRecomputesAndWhereItIsTooShortItSays
                                HasSubstr("; less is needed with --recompute=block")));
 }
 
-TEST(DeviceTrainerTest, ASavedOneGoesOnWithTheSameBitsAndOnTheCpuToo) {
+TEST(LlamaTrainerOnADevice, ASavedOneGoesOnWithTheSameBitsAndOnTheCpuToo) {
   const auto through = OnFake(TinyRun());
   Train(*through, 1, 10);
   const std::string path = FolderOfProcess() / "device.safetensors";
@@ -230,7 +236,7 @@ TEST(DeviceTrainerTest, ASavedOneGoesOnWithTheSameBitsAndOnTheCpuToo) {
   EXPECT_NEAR(Train(*cpu, 11, 20), loss, 1e-4 * loss);
 }
 
-TEST(DeviceTrainerTest, ReadsAndMovesOfThetaAreThoseOfTheHost) {
+TEST(LlamaTrainerOnADevice, ReadsAndMovesOfThetaAreThoseOfTheHost) {
   const auto cpu = OnCpu(TinyRun()), fake = OnFake(TinyRun());
   const replica::UnitRanges ranges = {{0, 0, 1}, {3, 0, 1}, {7, 0, 1}};
   const std::vector<float> values = RandomValues(3, 3 * core::kUnitValues);
@@ -246,7 +252,7 @@ TEST(DeviceTrainerTest, ReadsAndMovesOfThetaAreThoseOfTheHost) {
   }
 }
 
-TEST(DeviceTrainerTest, TwoRanksTrainAsOne) {
+TEST(LlamaTrainerOnADevice, TwoRanksTrainAsOne) {
   const auto alone = OnFake(TinyRun());
   const double loss = Train(*alone, 1, 20);
   const std::vector<RankUnderTest> ranks = OverThreads(2);
@@ -262,7 +268,7 @@ TEST(DeviceTrainerTest, TwoRanksTrainAsOne) {
   EXPECT_NEAR(losses[0], loss, 1e-4 * loss);
 }
 
-TEST(DeviceTrainerTest, SgdTakesTheCpusSteps) {
+TEST(LlamaTrainerOnADevice, SgdTakesTheCpusSteps) {
   core::RunConfig config = TinyRun();
   config.inner.optimizer = core::InnerOptimizerKind::kSgd;
   config.inner.lr = 0.3;
@@ -275,16 +281,17 @@ TEST(DeviceTrainerTest, SgdTakesTheCpusSteps) {
   EXPECT_EQ(Parameters(*cpu), Parameters(*fake));
 }
 
-TEST(DeviceTrainerTest, AnOptimizerThatDevicesLackIsRefused) {
+TEST(LlamaTrainerOnADevice, AnOptimizerThatDevicesLackIsRefused) {
   core::RunConfig config = TinyRun();
   config.inner.optimizer = core::InnerOptimizerKind::kOnebitAdam;
-  const auto trainer = DeviceTrainer::Make(config, "eu", {.data_path = Text()}, {}, std::make_unique<FakeBackend>());
+  const auto trainer = LlamaTrainer::Make(config, "eu", {.data_path = Text()},
+                                          std::make_unique<DeviceRank>(std::make_unique<FakeBackend>()));
   EXPECT_EQ(trainer.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(trainer.status().message()),
               HasSubstr("--device=fake: expected inner.optimizer: adamw or sgd"));
 }
 
-TEST(DeviceTrainerTest, AGradientThatIsNotFiniteIsNamedAndMovesNothing) {
+TEST(LlamaTrainerOnADevice, AGradientThatIsNotFiniteIsNamedAndMovesNothing) {
   const auto fake = OnFake(TinyRun());
   std::vector<float> values(core::kUnitValues, std::nanf(""));
   ASSERT_TRUE(fake->store().Move({{9, 0, 1}}, replica::Movement::Mix(0, values)).ok());

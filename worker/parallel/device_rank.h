@@ -1,0 +1,72 @@
+// A rank's device: its memory, and what of a trainer lies and runs there.
+//
+//   Open: how much is recomputed, and where the optimizer's state lies, so that all fits (residency.h)
+//         ─► StageModels ─► DeviceOptimizer, in rooms of dead activations ─► DeviceTensors, GpuStages
+//
+// One owner thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "core/run_config.h"
+#include "offload/pinned_pool.h"
+#include "worker/device/compute_backend.h"
+#include "worker/device/device_encoder.h"
+#include "worker/model/gpu_shape.h"
+#include "worker/model/tensor_values.h"
+#include "worker/parallel/model_stages.h"
+#include "worker/parallel/rank_parts.h"
+#include "worker/ranks/gradient_buckets.h"
+#include "worker/ranks/rank_steps.h"
+
+namespace causeway::worker {
+
+struct DeviceSettings {
+  ValueType type = ValueType::kFloat32;  // that the model computes with
+  std::optional<Recompute> recompute;    // none: the first level that fits into memory
+  std::optional<EncodeWay> encode;       // of contributions; none: the fastest
+  int64_t bucket_bytes = GradientBuckets::kBytes;
+  bool overlaps = true;  // of the update of hosted state, as in DeviceState::Setting
+};
+
+class DeviceRank {
+ public:
+  // `collectives`: of the site's ranks, in device memory; null: gradients are accessible to the host's collectives.
+  explicit DeviceRank(std::unique_ptr<ComputeBackend> backend, const DeviceSettings& settings = {},
+                      std::unique_ptr<Collectives> collectives = nullptr)
+      : settings_(settings),
+        backend_(std::move(backend)),
+        pool_(&backend_->device()),
+        collectives_(std::move(collectives)) {}
+
+  // Those of a site, with gradients on this device.
+  TrainerRanks With(TrainerRanks ranks) const;
+
+  // For parts that are made again, to compare places.
+  void Change(const DeviceSettings& settings) { settings_ = settings; }
+
+  struct Request {
+    const core::RunConfig& config;
+    const TrainerRanks& ranks;
+    const StagesRequest& stages;
+    const std::string& calibration_path;
+    bool evaluates = false;               // the run holds something out
+    std::optional<TensorValues> weights;  // of what the rank holds, in host memory; none: new memory
+  };
+  // It outlives the parts. INVALID_ARGUMENT: a model, schedule or setting that the device does not take.
+  // RESOURCE_EXHAUSTED: memory.
+  absl::StatusOr<RankParts> Open(Request request);
+
+ private:
+  DeviceSettings settings_;
+  const std::unique_ptr<ComputeBackend> backend_;  // first: the others' memory is its
+  offload::PinnedPool pool_;
+  const std::unique_ptr<Collectives> collectives_;  // null: none
+};
+
+}  // namespace causeway::worker
