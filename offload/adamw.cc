@@ -1,5 +1,6 @@
 #include "offload/adamw.h"
 
+#include <algorithm>
 #include <cmath>
 #include <type_traits>
 
@@ -77,6 +78,37 @@ void UpdateBfloat16(const AdamWConstants& c, const uint16_t* __restrict gradient
   UpdateBlocks(c, gradients, first_moments, second_moments, parameters, copy, count);
 }
 
+template <typename Gradient>
+[[gnu::always_inline]] inline void UpdateNarrow(const AdamWConstants& constants, const Gradient* __restrict gradients,
+                                                uint16_t* __restrict first_moments, uint16_t* __restrict second_moments,
+                                                float* __restrict parameters, uint16_t* __restrict copy, uint32_t seed,
+                                                uint32_t index, int64_t count) {
+  const AdamWConstants c = constants;
+  for (int64_t i = 0; i < count; ++i) {
+    float m = core::FromBfloat16(first_moments[i]), v = core::FromBfloat16(second_moments[i]);
+    UpdateValue(c, ToFloat(gradients[i]), m, v, parameters[i]);
+    const uint32_t bits = RoundingBits(seed, index + static_cast<uint32_t>(i));
+    first_moments[i] = RoundStochastically(m, bits & 0xFFFF);
+    second_moments[i] = RoundStochastically(v, bits >> 16);
+  }
+  for (int64_t i = 0; copy != nullptr && i < count; ++i) copy[i] = core::ToBfloat16(parameters[i]);
+}
+
+CAUSEWAY_MULTIVERSION
+void UpdateNarrowFloat32(const AdamWConstants& c, const float* __restrict gradients, uint16_t* __restrict first_moments,
+                         uint16_t* __restrict second_moments, float* __restrict parameters, uint16_t* __restrict copy,
+                         uint32_t seed, uint32_t index, int64_t count) {
+  UpdateNarrow(c, gradients, first_moments, second_moments, parameters, copy, seed, index, count);
+}
+
+CAUSEWAY_MULTIVERSION
+void UpdateNarrowBfloat16(const AdamWConstants& c, const uint16_t* __restrict gradients,
+                          uint16_t* __restrict first_moments, uint16_t* __restrict second_moments,
+                          float* __restrict parameters, uint16_t* __restrict copy, uint32_t seed, uint32_t index,
+                          int64_t count) {
+  UpdateNarrow(c, gradients, first_moments, second_moments, parameters, copy, seed, index, count);
+}
+
 CAUSEWAY_MULTIVERSION
 void UpdateParameters(const AdamWConstants& constants, const float* __restrict first_moments,
                       const float* __restrict second_moments, float* __restrict parameters, uint16_t* __restrict copy,
@@ -106,14 +138,14 @@ AdamWConstants MakeConstants(const AdamWParameters& parameters, int64_t t) {
 }
 
 AdamWArrays AdamWArrays::Part(int64_t first, int64_t size) const {
-  return {
-      .gradient = gradient == nullptr ? nullptr : static_cast<const char*>(gradient) + first * BytesOf(gradient_type),
-      .gradient_type = gradient_type,
-      .first_moment = first_moment + first,
-      .second_moment = second_moment + first,
-      .parameters = parameters + first,
-      .bfloat16_copy = bfloat16_copy == nullptr ? nullptr : bfloat16_copy + first,
-      .count = size};
+  const auto from = [](auto* array, int64_t at) { return array == nullptr ? nullptr : array + at; };
+  return {.gradient = from(static_cast<const char*>(gradient), first * BytesOf(gradient_type)),
+          .gradient_type = gradient_type,
+          .first_moment = from(first_moment, first),
+          .second_moment = from(second_moment, first),
+          .parameters = from(parameters, first),
+          .bfloat16_copy = from(bfloat16_copy, first),
+          .count = size};
 }
 
 void AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays) {
@@ -129,6 +161,27 @@ void AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays) {
                    a.bfloat16_copy, a.count);
   }
   if (a.bfloat16_copy != nullptr) FinishStreamCopies();
+}
+
+void AdamWStep(const AdamWConstants& constants, const AdamWArrays& a, const NarrowMoments& moments) {
+  CHECK(a.gradient != nullptr);
+  // Blocks that the first level of cache keeps, because the copy is a pass of its own.
+  constexpr int64_t kValues = 2048;
+  for (int64_t first = 0; first < a.count; first += kValues) {
+    const int64_t count = std::min(kValues, a.count - first), at = moments.index + first;
+    uint16_t* const copy = a.bfloat16_copy == nullptr ? nullptr : a.bfloat16_copy + first;
+    const auto index = static_cast<uint32_t>(at);
+    const uint32_t seed = moments.seed ^ static_cast<uint32_t>(at >> 32);
+    const auto update = [&](auto* gradients, auto kernel) {
+      kernel(constants, gradients + first, moments.first + first, moments.second + first, a.parameters + first, copy,
+             seed, index, count);
+    };
+    if (a.gradient_type == GradientType::kFloat32) {
+      update(static_cast<const float*>(a.gradient), UpdateNarrowFloat32);
+    } else {
+      update(static_cast<const uint16_t*>(a.gradient), UpdateNarrowBfloat16);
+    }
+  }
 }
 
 CAUSEWAY_MULTIVERSION

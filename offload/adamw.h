@@ -57,6 +57,18 @@ struct AdamWArrays {
 
 void AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays);
 
+// Moments in bfloat16, 20 bytes a parameter instead of 28: each is widened, updated, and rounded stochastically, since
+// to nearest a v near its fixed point would no longer move. The random bits are a function of seed and index, so that
+// no number of threads and no cut changes one; a step has another seed than the one before.
+struct NarrowMoments {
+  uint16_t* first = nullptr;
+  uint16_t* second = nullptr;
+  uint32_t seed = 0;
+  int64_t index = 0;  // of the first value here
+};
+// `arrays` without moments, with a gradient.
+void AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays, const NarrowMoments& moments);
+
 // m ← fma(g, 1−β1, m·β1), and 0 where v is 0. All of one size.
 void MomentumStep(const AdamWConstants& constants, std::span<const float> gradient,
                   std::span<const float> second_moment, std::span<float> first_moment);

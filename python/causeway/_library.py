@@ -113,7 +113,8 @@ class LogLine(_Struct):
 class AdamWTensor(_Struct):
     """One tensor of a step; addresses of its values."""
 
-    _fields_ = [("struct_size", ctypes.c_uint32), ("gradient_dtype", ctypes.c_uint32), ("count", _Long),
+    _fields_ = [("struct_size", ctypes.c_uint32), ("gradient_dtype", ctypes.c_uint32),
+                ("moment_dtype", ctypes.c_uint32), ("seed", ctypes.c_uint32), ("count", _Long),
                 ("parameters", ctypes.c_void_p), ("first_moment", ctypes.c_void_p), ("second_moment", ctypes.c_void_p),
                 ("gradient", ctypes.c_void_p), ("bfloat16_copy", ctypes.c_void_p), ("lr", ctypes.c_double),
                 ("beta1", ctypes.c_double), ("beta2", ctypes.c_double), ("epsilon", ctypes.c_double),

@@ -1,5 +1,6 @@
 #include "offload/adamw.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -238,6 +239,87 @@ TEST(Sgd, DecaysTheParametersBeforeTheStep) {
   const std::vector<float> g = {1.0f};
   SgdStep({.lr = 0.5, .weight_decay = 0.5}, g, p);
   EXPECT_EQ(p[0], 1.0f);  // 2 − 0.25·2 = 1.5, then − 0.5
+}
+
+// ---- Moments in bfloat16 ----
+
+struct Narrow {
+  explicit Narrow(std::vector<float> parameters) : p(std::move(parameters)), m(p.size()), v(p.size()), copy(p.size()) {}
+
+  void Step(const AdamWConstants& constants, const std::vector<float>& g, uint32_t seed, int64_t part) {
+    for (int64_t first = 0; first < std::ssize(p); first += part) {
+      const int64_t count = std::min(part, std::ssize(p) - first);
+      AdamWStep(constants,
+                {.gradient = g.data() + first,
+                 .parameters = p.data() + first,
+                 .bfloat16_copy = copy.data() + first,
+                 .count = count},
+                {m.data() + first, v.data() + first, seed, first});
+    }
+  }
+
+  std::vector<float> p;
+  std::vector<uint16_t> m, v, copy;
+};
+
+TEST(NarrowAdamW, IsTheWideStepOfItsMomentsThenRoundedByTheBitsOfEachIndexHoweverItIsCut) {
+  const AdamWParameters parameters{.lr = 1e-2, .weight_decay = 0.1, .gradient_scale = 0.5f};
+  constexpr size_t kSize = 5003;
+  Narrow whole(RandomValues(1, kSize, 1.0f)), cut = whole;
+  std::vector<float> wide = whole.p;
+  std::vector<uint16_t> m(kSize), v(kSize);
+  for (int64_t t = 1; t <= 20; ++t) {
+    const std::vector<float> g = RandomValues(100 + t, kSize, 0.1f);
+    const AdamWConstants constants = MakeConstants(parameters, t);
+    const auto seed = static_cast<uint32_t>(7 * t);
+    whole.Step(constants, g, seed, kSize);
+    cut.Step(constants, g, seed, 37);
+    for (size_t i = 0; i < kSize; ++i) {
+      float first = core::FromBfloat16(m[i]), second = core::FromBfloat16(v[i]);
+      UpdateValue(constants, g[i], first, second, wide[i]);
+      const uint32_t bits = RoundingBits(seed, static_cast<uint32_t>(i));
+      m[i] = RoundStochastically(first, bits & 0xFFFF);
+      v[i] = RoundStochastically(second, bits >> 16);
+      ASSERT_EQ(whole.copy[i], core::ToBfloat16(wide[i]));
+    }
+    ASSERT_EQ(whole.p, wide) << t;
+    ASSERT_EQ(whole.m, m) << t;
+    ASSERT_EQ(whole.v, v) << t;
+    ASSERT_EQ(cut.p, wide) << t;
+    ASSERT_EQ(cut.m, m) << t;
+  }
+}
+
+// To nearest, v of a constant gradient stops where one step changes less than half a unit in its last place.
+TEST(NarrowAdamW, MomentsReachTheMeanOfAConstantGradientWhereRoundingToNearestStops) {
+  const AdamWParameters parameters{.lr = 0, .beta2 = 0.999};
+  constexpr size_t kSize = 4000;
+  const std::vector<float> g(kSize, 1.0f);
+  Narrow narrow(std::vector<float>(kSize, 0.0f));
+  float nearest = 0;
+  for (int64_t t = 1; t <= 4000; ++t) {
+    narrow.Step(MakeConstants(parameters, t), g, static_cast<uint32_t>(t), kSize);
+    nearest = core::FromBfloat16(core::ToBfloat16(0.999f * nearest + 0.001f));
+  }
+  double mean = 0;
+  for (const uint16_t v : narrow.v) mean += core::FromBfloat16(v) / static_cast<double>(kSize);
+  EXPECT_NEAR(mean, 1 - std::pow(0.999, 4000), 5e-3);
+  EXPECT_LT(nearest, 0.6);
+}
+
+TEST(NarrowAdamW, RoundingIsUnbiasedAndKeepsWhatIsExactInfiniteOrNoNumber) {
+  const float x = 1.0f + 0x1p-10f;  // an eighth of the way to the next
+  int up = 0;
+  for (uint32_t i = 0; i < 100'000; ++i)
+    up += RoundStochastically(x, RoundingBits(3, i) & 0xFFFF) != core::ToBfloat16(1);
+  EXPECT_NEAR(up, 12'500, 500);
+  for (const uint32_t bits : {0u, 0xFFFFu}) {
+    EXPECT_EQ(RoundStochastically(-2.5f, bits), core::ToBfloat16(-2.5f));
+    EXPECT_EQ(RoundStochastically(std::numeric_limits<float>::infinity(), bits), 0x7F80);
+    for (const uint32_t nan : {0x7FFFFFFFu, 0xFFFFFFFFu, 0x7F800001u}) {
+      EXPECT_TRUE(std::isnan(core::FromBfloat16(RoundStochastically(std::bit_cast<float>(nan), bits))));
+    }
+  }
 }
 
 }  // namespace

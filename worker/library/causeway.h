@@ -183,10 +183,12 @@ CAUSEWAY_API int causeway_theta_digest(const causeway_block* block, uint32_t dty
 typedef struct causeway_adamw_tensor {
   uint32_t struct_size;
   uint32_t gradient_dtype; /* CAUSEWAY_FLOAT32 or CAUSEWAY_BFLOAT16 */
+  uint32_t moment_dtype;   /* the same; bfloat16 is rounded stochastically */
+  uint32_t seed;           /* of that rounding: another one in each step */
   int64_t count;           /* values of each of these: */
   float* parameters;
-  float* first_moment; /* zero before the first step, like the second */
-  float* second_moment;
+  void* first_moment; /* zero before the first step, like the second */
+  void* second_moment;
   const void* gradient;
   uint16_t* bfloat16_copy; /* gets the parameters rounded to nearest; NULL: none */
   double lr, beta1, beta2, epsilon, weight_decay;

@@ -1,5 +1,6 @@
 // causeway_adamw_step of causeway.h: AdamW of tensors in the host's memory.
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -18,9 +19,10 @@ absl::Status CheckTensor(const causeway_adamw_tensor& tensor, int index) {
     return absl::InvalidArgumentError(
         absl::StrCat(at("struct_size"), ": expected ", sizeof(tensor), ", got ", tensor.struct_size));
   }
-  if (tensor.gradient_dtype != CAUSEWAY_FLOAT32 && tensor.gradient_dtype != CAUSEWAY_BFLOAT16) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(at("gradient_dtype"), ": expected 0 or 1, got ", tensor.gradient_dtype));
+  for (const auto& [field, dtype] :
+       {std::pair("gradient_dtype", tensor.gradient_dtype), {"moment_dtype", tensor.moment_dtype}}) {
+    if (dtype == CAUSEWAY_FLOAT32 || dtype == CAUSEWAY_BFLOAT16) continue;
+    return absl::InvalidArgumentError(absl::StrCat(at(field), ": expected 0 or 1, got ", dtype));
   }
   if (tensor.count < 0) {
     return absl::InvalidArgumentError(absl::StrCat(at("count"), ": expected ≥ 0, got ", tensor.count));
@@ -37,19 +39,30 @@ absl::Status CheckTensor(const causeway_adamw_tensor& tensor, int index) {
 
 struct Part {
   offload::AdamWArrays arrays;
+  offload::NarrowMoments narrow;  // none: the arrays have moments
   offload::AdamWConstants constants;
   int64_t first = 0;  // counted through all tensors
+
+  void Step(int64_t begin, int64_t count) const {
+    const offload::AdamWArrays here = arrays.Part(begin, count);
+    if (narrow.first == nullptr) return AdamWStep(constants, here);
+    AdamWStep(constants, here, {narrow.first + begin, narrow.second + begin, narrow.seed, begin});
+  }
 };
 
 Part PartOf(const causeway_adamw_tensor& tensor, int64_t first) {
+  const bool narrow = tensor.moment_dtype == CAUSEWAY_BFLOAT16;
   return {.arrays = {.gradient = tensor.gradient,
                      .gradient_type = tensor.gradient_dtype == CAUSEWAY_FLOAT32 ? offload::GradientType::kFloat32
                                                                                 : offload::GradientType::kBfloat16,
-                     .first_moment = tensor.first_moment,
-                     .second_moment = tensor.second_moment,
+                     .first_moment = narrow ? nullptr : static_cast<float*>(tensor.first_moment),
+                     .second_moment = narrow ? nullptr : static_cast<float*>(tensor.second_moment),
                      .parameters = tensor.parameters,
                      .bfloat16_copy = tensor.bfloat16_copy,
                      .count = tensor.count},
+          .narrow = narrow ? offload::NarrowMoments{static_cast<uint16_t*>(tensor.first_moment),
+                                                    static_cast<uint16_t*>(tensor.second_moment), tensor.seed}
+                           : offload::NarrowMoments(),
           .constants = offload::MakeConstants({.lr = tensor.lr,
                                                .beta1 = tensor.beta1,
                                                .beta2 = tensor.beta2,
@@ -74,7 +87,7 @@ absl::Status Step(const causeway_adamw_tensor* tensors, int count) {
     auto part = std::prev(std::ranges::upper_bound(parts, first, {}, &Part::first));
     for (const int64_t end = first + size; first < end; ++part) {
       const int64_t begin = first - part->first, here = std::min(end - first, part->arrays.count - begin);
-      AdamWStep(part->constants, part->arrays.Part(begin, here));
+      part->Step(begin, here);
       first += here;
     }
   });

@@ -1,0 +1,322 @@
+"""The parameters of one GPU whose state OffloadedAdamW keeps, by subgroups of whole tensors.
+
+    backward   gradients of the CPU's subgroups go to the host as they are accumulated
+    step       resident state: updated where it is
+               the GPU's subgroups: copy in ─► update ─► copy out, on streams of their own, in two rooms that take turns
+               the CPU's, from the last to the first, as backward makes their gradients, beside them
+
+Anything else in place of a GPU runs the same in order: tests have the CPU there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, cast
+
+import torch
+from torch.optim.adamw import adamw
+
+from causeway import _library
+from causeway.torch._host_arrays import host_array, slices
+from causeway.torch._host_step import HostUpdate, step_on_host
+from causeway.torch._placed_state import MASTER, MOMENTS, State, StateMaker, local
+from causeway.torch._rounding import round_stochastically, rounding_bits
+
+_MOST_K = 8  # that `auto` considers
+_TRIED = 1 << 26  # values of which bandwidths are measured: no cache has them
+_USED_SHARE = 0.85  # of the memory that is free, by `fraction="auto"`
+
+Group = dict[str, Any]
+
+
+class Update:
+    """A parameter of a step, with its state and group; `seed`: of its moments' rounding."""
+
+    def __init__(self, parameter: torch.Tensor, state: State, group: Group, seed: int) -> None:
+        self.parameter, self.state, self.group, self.seed = parameter, state, group, seed
+
+    @property
+    def values(self) -> int:
+        return local(self.parameter).numel()
+
+    @property
+    def gradient(self) -> torch.Tensor:
+        return local(cast(torch.Tensor, self.parameter.grad))
+
+    def arrays(self) -> dict[str, torch.Tensor]:
+        """Those of its state, and the master, which may be the parameter."""
+        names = (*MOMENTS, MASTER) if MASTER in self.state else MOMENTS
+        return {name: local(self.state[name]) for name in names}
+
+
+class _Streams:
+    """Streams of a GPU beside the current one; on anything else nothing runs beside, and all of this is nothing."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.gpu = device.type == "cuda"
+        self.copy_in, self.copy_out = (self._new(device), self._new(device))
+
+    def _new(self, device: torch.device) -> Any:
+        return torch.cuda.Stream(device) if self.gpu else None  # type: ignore[no-untyped-call]
+
+    def on(self, stream: Any) -> Any:
+        return torch.cuda.stream(stream)  # of None: nothing
+
+    def after(self, stream: Any) -> None:
+        """`stream` goes on when what is queued on the current stream is done."""
+        if self.gpu:
+            stream.wait_stream(torch.cuda.current_stream())
+
+    def current_after(self, stream: Any) -> None:
+        if self.gpu:
+            torch.cuda.current_stream().wait_stream(stream)
+
+    def event(self, stream: Any) -> Any:
+        return stream.record_event() if self.gpu else None
+
+    def wait(self, event: Any) -> None:
+        """On the host."""
+        if event is not None:
+            event.synchronize()
+
+
+class _Gradients:
+    """Gradients in host memory, as backward accumulated them."""
+
+    def __init__(self, streams: _Streams) -> None:
+        self._streams = streams
+        self._places: dict[torch.Tensor, torch.Tensor] = {}
+        self._held: dict[torch.Tensor, tuple[int, int, Any]] = {}  # address, version and event of what was brought
+
+    def expect(self, works: Sequence[Update]) -> None:
+        """Those of these parameters, and of no others, are brought from now on."""
+        self._held.clear()
+        kinds = {work.gradient.dtype for work in works}
+        self._places = {work.parameter: place for kind in kinds for work, place in self._placed(works, kind)}
+
+    def _placed(self, works: Sequence[Update], kind: torch.dtype) -> Iterable[tuple[Update, torch.Tensor]]:
+        mine = [work for work in works if work.gradient.dtype == kind]
+        return zip(mine, slices([work.gradient.shape for work in mine], kind, self._streams.gpu, 0))
+
+    def bring(self, parameter: torch.Tensor) -> None:
+        place = self._places.get(parameter)
+        if parameter.grad is None or place is None:
+            return
+        gradient = local(parameter.grad)
+        if gradient.dtype != place.dtype:  # of another autocast than before
+            place = self._places[parameter] = host_array(gradient.numel(), gradient.dtype,
+                                                         self._streams.gpu).view(gradient.shape)
+        self._streams.after(self._streams.copy_out)
+        with self._streams.on(self._streams.copy_out):
+            place.copy_(gradient, non_blocking=True)
+            if self._streams.gpu:
+                gradient.record_stream(self._streams.copy_out)
+        self._held[parameter] = (gradient.data_ptr(), gradient._version, self._streams.event(self._streams.copy_out))
+
+    def take(self, parameter: torch.Tensor) -> torch.Tensor:
+        """As it is now: something may have clipped it since it was brought."""
+        gradient = local(cast(torch.Tensor, parameter.grad))
+        held = self._held.pop(parameter, None)
+        if held is None or held[:2] != (gradient.data_ptr(), gradient._version):
+            self.bring(parameter)
+            held = self._held.pop(parameter)
+        self._streams.wait(held[2])
+        return self._places[parameter]
+
+
+class _Rooms:
+    """Two places in turns, each with arrays for one subgroup, which is used again when `done` of it has happened."""
+
+    def __init__(self, make: Callable[[str, torch.dtype, int], torch.Tensor]) -> None:
+        self._make = make
+        self._arrays: list[dict[tuple[str, torch.dtype], torch.Tensor]] = [{}, {}]
+        self.done: list[Any] = [None, None]
+
+    def take(self, turn: int, name: str, like: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """A tensor of each one's shape; all of one type."""
+        if not like:
+            return []
+        counts = [values.numel() for values in like]
+        arrays, key = self._arrays[turn % 2], (name, like[0].dtype)
+        if key not in arrays or arrays[key].numel() < sum(counts):
+            arrays[key] = self._make(name, like[0].dtype, sum(counts))
+        firsts = itertools.accumulate(counts, initial=0)
+        return [arrays[key][first:first + values.numel()].view(values.shape) for first, values in zip(firsts, like)]
+
+
+class Interleaved:
+    """`fraction`: of the values, those whose state stays on the device; "auto": as many as fit."""
+
+    def __init__(self, library: _library.Library, device: torch.device, k: int | str, subgroup: int,
+                 fraction: float | str, maker: StateMaker) -> None:
+        self._library, self._device, self._subgroup, self._maker = library, device, subgroup, maker
+        self._streams = _Streams(device)
+        self.k = -1 if k == "auto" else 0 if k == "cpu" else int(k)
+        self.fraction = fraction
+        self._watched: list[torch.Tensor] = []
+        self._gradients = _Gradients(self._streams)
+        self._expected: list[int] = []  # parameters that the CPU updated in the last step
+        self._resident: set[torch.Tensor] = set()
+        self._rooms = _Rooms(lambda name, dtype, count: torch.empty(count, dtype=dtype, device=device))
+        self._outs = _Rooms(lambda name, dtype, count: host_array(count, dtype, self._streams.gpu, 2))
+        self._given: Any = None  # what the GPU has not read yet of masters
+
+    def watch(self, parameter: torch.Tensor) -> None:
+        """Brings its gradients to the host as they are accumulated. (Those of shards come when the step begins.)"""
+        self._watched.append(parameter)
+        parameter.register_post_accumulate_grad_hook(self._gradients.bring)  # type: ignore[no-untyped-call]
+
+    # ---- Where state lies ----
+
+    def new_states(self, parameters: Sequence[torch.Tensor], after_backward: bool) -> list[State]:
+        """For parameters that have none, in their order: from the front on the device as long as its share lasts."""
+        if self.fraction == "auto":
+            self.fraction = self._that_fits() if after_backward else 0.0
+        left = float(self.fraction) * sum(local(parameter).numel() for parameter in parameters)
+        resident = 0
+        for parameter in parameters:
+            left -= local(parameter).numel()
+            if left < -0.5:
+                break
+            resident += 1
+        self._resident.update(parameters[:resident])
+        states = [self._maker.on_device(parameter) for parameter in parameters[:resident]]
+        return states + self._maker.on_host(parameters[resident:], apart=True)
+
+    def _that_fits(self) -> float:
+        """With room for what the first forward and backward took at most, and for subgroups on their way."""
+        if not self._streams.gpu or not self._watched:
+            return 0.0
+        torch.cuda.synchronize(self._device)
+        values = sum(local(parameter).numel() for parameter in self._watched)
+        needed = sum(local(parameter).numel() * self._maker.bytes_on_device(parameter) for parameter in self._watched)
+        free = torch.cuda.mem_get_info(self._device)[0] + torch.cuda.memory_reserved(self._device)
+        room = _USED_SHARE * (free - torch.cuda.max_memory_allocated(self._device))
+        if needed <= room:
+            return 1.0
+        return max(0.0, (room - 2 * 12 * min(self._subgroup, values)) / needed)
+
+    def _subgroups(self, works: list[Update]) -> Iterator[list[Update]]:
+        current: list[Update] = []
+        for work in works:
+            if current and sum(held.values for held in current) + work.values > self._subgroup:
+                yield current
+                current = []
+            current.append(work)
+        if current:
+            yield current
+
+    # ---- A step ----
+
+    def step(self, works: list[Update]) -> None:
+        self._streams.wait(self._given)
+        resident = [work for work in works if work.parameter in self._resident]
+        hosted = [work for work in works if work.parameter not in self._resident]
+        if hosted and self.k < 0:
+            self.k = measured_k(self._library, self._device)
+        subgroups = list(self._subgroups(hosted))
+        on_cpu = [group for i, group in enumerate(subgroups) if self.k == 0 or i % self.k]
+        expected = list(itertools.chain.from_iterable(on_cpu))
+        if [id(work.parameter) for work in expected] != self._expected:
+            self._gradients.expect(expected)
+            self._expected = [id(work.parameter) for work in expected]
+        for group in self._subgroups(resident):
+            self._update(group, [work.arrays() for work in group])
+        for turn, group in enumerate(group for i, group in enumerate(subgroups) if self.k > 0 and i % self.k == 0):
+            self._step_on_device(group, turn)
+        for turn, group in enumerate(reversed(on_cpu)):
+            self._step_on_cpu(group, turn)
+        self._streams.current_after(self._streams.copy_in)
+        self._given = self._streams.event(self._streams.copy_in)
+        self._streams.wait(self._streams.event(self._streams.copy_out))  # state on the host is whole when step returns
+
+    def _update(self, works: list[Update], arrays: list[dict[str, torch.Tensor]]) -> None:
+        """By PyTorch's own update, where the arrays are."""
+        for work, held in zip(works, arrays):
+            first, second = (held[name].float() for name in MOMENTS)
+            master = held.get(MASTER, local(work.parameter).detach())
+            group = work.group
+            adamw([master], [work.gradient.to(torch.float32)], [first], [second], [], [work.state["step"] - 1],
+                  foreach=self._streams.gpu, capturable=False, differentiable=False, fused=False, amsgrad=False,
+                  beta1=group["betas"][0], beta2=group["betas"][1], lr=float(group["lr"]),
+                  weight_decay=group["weight_decay"], eps=group["eps"], maximize=False)
+            if self._maker.moments == torch.bfloat16:
+                bits = rounding_bits(work.seed, first.numel(), first.device).view(first.shape)
+                held["exp_avg"].copy_(round_stochastically(first, bits & 0xFFFF))
+                held["exp_avg_sq"].copy_(round_stochastically(second, bits >> 16 & 0xFFFF))
+            if MASTER in held:
+                local(work.parameter).detach().copy_(master)
+
+    def _step_on_device(self, works: list[Update], turn: int) -> None:
+        held = [work.arrays() for work in works]
+        here: list[dict[str, torch.Tensor]] = [{} for _ in works]
+        for name in (*MOMENTS, MASTER):
+            for copies, place in zip(here, self._rooms.take(turn, name, [arrays[name] for arrays in held])):
+                copies[name] = place
+        done = self._rooms.done[turn % 2]
+        if done is not None:
+            self._streams.copy_in.wait_event(done)
+        self._streams.after(self._streams.copy_in)
+        with self._streams.on(self._streams.copy_in):
+            for arrays, copies in zip(held, here):
+                for name, place in copies.items():
+                    place.copy_(arrays[name], non_blocking=True)
+        self._streams.current_after(self._streams.copy_in)
+        self._update(works, here)
+        self._streams.after(self._streams.copy_out)
+        with self._streams.on(self._streams.copy_out):
+            for arrays, copies in zip(held, here):
+                for name, place in copies.items():
+                    arrays[name].copy_(place, non_blocking=True)
+        self._rooms.done[turn % 2] = self._streams.event(self._streams.copy_out)
+
+    def _step_on_cpu(self, works: list[Update], turn: int) -> None:
+        """A float32 parameter gets its master's values, one of bfloat16 those that the pass over memory has rounded."""
+        self._streams.wait(self._outs.done[turn % 2])
+        narrow = [local(work.parameter) for work in works if work.parameter.dtype == torch.bfloat16]
+        outs = iter(self._outs.take(turn, "out", narrow))
+        placed = [next(outs) if work.parameter.dtype == torch.bfloat16 else local(work.state[MASTER]) for work in works]
+        step_on_host(self._library, [HostUpdate(work.parameter, work.state, work.group, work.seed,
+                                                self._gradients.take(work.parameter), out)
+                                     for work, out in zip(works, placed)])
+        self._streams.after(self._streams.copy_in)  # backward may still read the parameters
+        with self._streams.on(self._streams.copy_in):
+            for work, out in zip(works, placed):
+                local(work.parameter).detach().copy_(out, non_blocking=True)
+        self._outs.done[turn % 2] = self._streams.event(self._streams.copy_in)
+
+
+def _seconds(work: Callable[[], Any], device: torch.device) -> float:
+    best = float("inf")
+    for _ in range(3):
+        begin = time.monotonic()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        best = min(best, time.monotonic() - begin)
+    return best
+
+
+def measured_k(library: _library.Library, device: torch.device, values: int = _TRIED) -> int:
+    """The k of least predicted time, from measured bandwidths of bus and CPU: offload/subgroup_plan.h without the term of
+    host memory, which the CPU's own rate has in it."""
+    pinned = device.type == "cuda"
+    host = host_array(values, torch.float32, pinned)
+    there = host.to(device)
+    group = {"lr": 0.0, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}
+    parameter, first, second, gradient = (host_array(values, torch.float32, False, place) for place in range(4))
+    state = {"step": torch.tensor(1.0, device="cpu"), "exp_avg": first, "exp_avg_sq": second}
+    gradient.fill_(1)
+    to_device = _seconds(lambda: there.copy_(host, non_blocking=True), device) / (4 * values)
+    to_host = _seconds(lambda: host.copy_(there, non_blocking=True), device) / (4 * values)
+    on_cpu = _seconds(lambda: step_on_host(library, [HostUpdate(parameter, state, group, 0, gradient, parameter)]),
+                      torch.device("cpu")) / values
+
+    def predicted(k: int) -> float:
+        share = 1 / k
+        return max((12 * share + 2 * (1 - share)) * to_device, (12 * share + 4 * (1 - share)) * to_host,
+                   (1 - share) * on_cpu)
+
+    return min(range(1, _MOST_K + 1), key=predicted)
