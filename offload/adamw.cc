@@ -1,7 +1,9 @@
 #include "offload/adamw.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <cstring>
 #include <type_traits>
 
 #include "core/aligned.h"
@@ -18,6 +20,9 @@ constexpr int64_t kBlock = 64;
 // Values from what is computed to what is fetched, further than memory is away. The processor's own prefetching ends
 // with each page, and begins anew for each of the four streams.
 constexpr int64_t kAhead = 256;
+
+constexpr uint8_t kFetchesAhead = 1, kStreamsCopy = 2;
+std::atomic<uint8_t> current_walk = kFetchesAhead | kStreamsCopy;
 
 template <int64_t kValueBytes>
 [[gnu::always_inline]] inline void PrefetchBlock(const void* values, int64_t first) {
@@ -37,14 +42,15 @@ template <typename Gradient>
 [[gnu::always_inline]] inline void UpdateBlock(const AdamWConstants& c, const Gradient* __restrict gradients,
                                                float* __restrict first_moments, float* __restrict second_moments,
                                                float* __restrict parameters, uint16_t* __restrict copy, int64_t first,
-                                               int64_t count) {
+                                               int64_t count, bool streams) {
   for (int64_t i = first; i < first + count; ++i) {
     UpdateValue(c, ToFloat(gradients[i]), first_moments[i], second_moments[i], parameters[i]);
   }
   if (copy == nullptr) return;
   alignas(core::kCacheLineBytes) uint16_t narrowed[kBlock];
   for (int64_t i = 0; i < count; ++i) narrowed[i] = core::ToBfloat16(parameters[first + i]);
-  StreamCopy(narrowed, copy + first, count);
+  if (streams) return StreamCopy(narrowed, copy + first, count);
+  std::memcpy(copy + first, narrowed, static_cast<size_t>(count) * sizeof(uint16_t));
 }
 
 template <typename Gradient>
@@ -53,15 +59,18 @@ template <typename Gradient>
                                                 float* __restrict parameters, uint16_t* __restrict copy,
                                                 int64_t count) {
   const AdamWConstants c = constants;  // a copy, so that the compiler knows that no store below changes it
+  const AdamWWalk walk = CurrentWalk();
   int64_t first = 0;
   for (; first + kBlock <= count; first += kBlock) {
-    PrefetchBlock<sizeof(Gradient)>(gradients, first + kAhead);
-    PrefetchBlock<sizeof(float)>(first_moments, first + kAhead);
-    PrefetchBlock<sizeof(float)>(second_moments, first + kAhead);
-    PrefetchBlock<sizeof(float)>(parameters, first + kAhead);
-    UpdateBlock(c, gradients, first_moments, second_moments, parameters, copy, first, kBlock);
+    if (walk.fetches_ahead) {
+      PrefetchBlock<sizeof(Gradient)>(gradients, first + kAhead);
+      PrefetchBlock<sizeof(float)>(first_moments, first + kAhead);
+      PrefetchBlock<sizeof(float)>(second_moments, first + kAhead);
+      PrefetchBlock<sizeof(float)>(parameters, first + kAhead);
+    }
+    UpdateBlock(c, gradients, first_moments, second_moments, parameters, copy, first, kBlock, walk.streams_copy);
   }
-  UpdateBlock(c, gradients, first_moments, second_moments, parameters, copy, first, count - first);
+  UpdateBlock(c, gradients, first_moments, second_moments, parameters, copy, first, count - first, walk.streams_copy);
 }
 
 CAUSEWAY_MULTIVERSION
@@ -78,20 +87,37 @@ void UpdateBfloat16(const AdamWConstants& c, const uint16_t* __restrict gradient
   UpdateBlocks(c, gradients, first_moments, second_moments, parameters, copy, count);
 }
 
+// `size` values, in loops of one size of value each, which compilers turn into vectors.
+template <typename Gradient>
+[[gnu::always_inline]] inline void UpdateNarrowBlock(const AdamWConstants& c, const Gradient* __restrict gradients,
+                                                     uint16_t* __restrict first_moments,
+                                                     uint16_t* __restrict second_moments, float* __restrict parameters,
+                                                     uint16_t* __restrict copy, uint32_t seed, uint32_t index,
+                                                     int size) {
+  alignas(core::kCacheLineBytes) float m[kBlock], v[kBlock];
+  alignas(core::kCacheLineBytes) uint32_t bits[kBlock];
+  for (int i = 0; i < size; ++i) m[i] = core::FromBfloat16(first_moments[i]);
+  for (int i = 0; i < size; ++i) v[i] = core::FromBfloat16(second_moments[i]);
+  for (int i = 0; i < size; ++i) UpdateValue(c, ToFloat(gradients[i]), m[i], v[i], parameters[i]);
+  for (int i = 0; i < size; ++i) bits[i] = RoundingBits(seed, index + static_cast<uint32_t>(i));
+  for (int i = 0; i < size; ++i) first_moments[i] = RoundStochastically(m[i], bits[i] & 0xFFFF);
+  for (int i = 0; i < size; ++i) second_moments[i] = RoundStochastically(v[i], bits[i] >> 16);
+  for (int i = 0; copy != nullptr && i < size; ++i) copy[i] = core::ToBfloat16(parameters[i]);
+}
+
 template <typename Gradient>
 [[gnu::always_inline]] inline void UpdateNarrow(const AdamWConstants& constants, const Gradient* __restrict gradients,
                                                 uint16_t* __restrict first_moments, uint16_t* __restrict second_moments,
                                                 float* __restrict parameters, uint16_t* __restrict copy, uint32_t seed,
                                                 uint32_t index, int64_t count) {
   const AdamWConstants c = constants;
-  for (int64_t i = 0; i < count; ++i) {
-    float m = core::FromBfloat16(first_moments[i]), v = core::FromBfloat16(second_moments[i]);
-    UpdateValue(c, ToFloat(gradients[i]), m, v, parameters[i]);
-    const uint32_t bits = RoundingBits(seed, index + static_cast<uint32_t>(i));
-    first_moments[i] = RoundStochastically(m, bits & 0xFFFF);
-    second_moments[i] = RoundStochastically(v, bits >> 16);
-  }
-  for (int64_t i = 0; copy != nullptr && i < count; ++i) copy[i] = core::ToBfloat16(parameters[i]);
+  const auto block = [&](int64_t first, int size) __attribute__((always_inline)) {
+    UpdateNarrowBlock(c, gradients + first, first_moments + first, second_moments + first, parameters + first,
+                      copy == nullptr ? nullptr : copy + first, seed, index + static_cast<uint32_t>(first), size);
+  };
+  int64_t first = 0;
+  for (; first + kBlock <= count; first += kBlock) block(first, static_cast<int>(kBlock));
+  block(first, static_cast<int>(count - first));
 }
 
 CAUSEWAY_MULTIVERSION
@@ -121,6 +147,17 @@ void UpdateParameters(const AdamWConstants& constants, const float* __restrict f
 }
 
 }  // namespace
+
+AdamWWalk CurrentWalk() {
+  const uint8_t walk = current_walk.load(std::memory_order_relaxed);
+  return {.fetches_ahead = (walk & kFetchesAhead) != 0, .streams_copy = (walk & kStreamsCopy) != 0};
+}
+
+void SetWalk(AdamWWalk walk) {
+  current_walk.store(
+      static_cast<uint8_t>((walk.fetches_ahead ? kFetchesAhead : 0) | (walk.streams_copy ? kStreamsCopy : 0)),
+      std::memory_order_relaxed);
+}
 
 AdamWConstants MakeConstants(const AdamWParameters& parameters, int64_t t) {
   CHECK(t >= 1);

@@ -57,6 +57,17 @@ struct AdamWArrays {
 
 void AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays);
 
+// How the step goes through memory: which way is fastest depends on the processor (offload/walk_choice.h). No bit
+// depends on it.
+struct AdamWWalk {
+  bool fetches_ahead = true;  // by instructions, beside what the processor fetches by itself
+  bool streams_copy = true;   // past the caches
+
+  friend bool operator==(const AdamWWalk&, const AdamWWalk&) = default;
+};
+AdamWWalk CurrentWalk();
+void SetWalk(AdamWWalk walk);  // of all threads' next steps
+
 // Moments in bfloat16, 20 bytes a parameter instead of 28: each is widened, updated, and rounded stochastically, since
 // to nearest a v near its fixed point would no longer move. The random bits are a function of seed and index, so that
 // no number of threads and no cut changes one; a step has another seed than the one before.

@@ -1,25 +1,19 @@
 #include "offload/calibration.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/clock.h"
-#include "core/json_text.h"
 #include "offload/adamw.h"
+#include "offload/calibration_file.h"
 #include "offload/host_array.h"
 #include "offload/on_all_threads.h"
+#include "offload/walk_choice.h"
 
 namespace causeway::offload {
 namespace {
@@ -28,24 +22,11 @@ using Json = nlohmann::json;
 
 // A state of 512 MB is beyond the caches of most machines; touching it first takes a quarter of a second.
 constexpr uint64_t kMostValues = uint64_t{32} << 20;
-constexpr int kPasses = 3;
 constexpr int64_t kCopyBytes = int64_t{256} << 20;
-constexpr int kFormat = 2;  // of the file; rises when the same key would mean something else
 
 // One size for models of similar sizes.
 int64_t ValuesFor(int64_t parameters) {
   return static_cast<int64_t>(std::bit_floor(std::clamp<uint64_t>(static_cast<uint64_t>(parameters), 1, kMostValues)));
-}
-
-double BestSeconds(const std::function<void()>& pass) {
-  double best = 0;
-  for (int i = 0; i < kPasses; ++i) {
-    const core::Clock::TimePoint begin = core::SystemClock().Now();
-    pass();
-    const double seconds = core::SystemClock().SecondsSince(begin);
-    best = i == 0 ? seconds : std::min(best, seconds);
-  }
-  return std::max(best, 1e-9);
 }
 
 struct HostRates {
@@ -109,29 +90,9 @@ absl::Status MeasureBus(Device& device, Bandwidths& bandwidths) {
   return memory.ok() ? device.status() : memory.status();
 }
 
-std::string ProcessorName() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  }
-  return "unknown processor";
-}
-
 std::string KeyOf(int64_t values, const core::ThreadTeam& team, const Device* device) {
   return absl::StrCat(ProcessorName(), ", ", team.threads(), " threads, ", values, " values, ",
                       device == nullptr ? "no device" : device->name());
-}
-
-// {"format": 1, "machines": {KEY: {…}}}; an empty one where there is none, or none that we understand.
-Json ReadFile(const std::string& path) {
-  std::ifstream file(path);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  std::optional<Json> json = core::TryParseJson<Json>(text);
-  if (json && json->is_object() && json->contains("format") && (*json)["format"] == kFormat &&
-      (*json)["machines"].is_object()) {
-    return *std::move(json);
-  }
-  return {{"format", kFormat}, {"machines", Json::object()}};
 }
 
 constexpr std::pair<const char*, double Bandwidths::*> kFields[] = {{"dram", &Bandwidths::dram},
@@ -154,21 +115,6 @@ bool ParseBandwidths(const Json& json, Bandwidths& bandwidths) {
   return bandwidths.dram > 0 && bandwidths.cpu_parameters > 0;
 }
 
-// Writes the whole file or nothing: other processes may read and write it now. An entry that they add meanwhile may be
-// lost, and is measured again. A link stays one, and what is no regular file is written to.
-std::string WriteFile(const std::string& given, const Json& json) {
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(given).parent_path(), error);
-  const std::filesystem::path behind = std::filesystem::weakly_canonical(given, error);
-  const std::string path = error ? given : behind.string();
-  const bool replaces = !std::filesystem::exists(path, error) || std::filesystem::is_regular_file(path, error);
-  if (!replaces) return (std::ofstream(path) << json.dump(1) << "\n").flush() ? "" : path + " cannot be written";
-  const std::string partial = absl::StrCat(path, ".", getpid());
-  if (!(std::ofstream(partial) << json.dump(1) << "\n").flush()) return absl::StrCat(path, " cannot be written");
-  std::filesystem::rename(partial, path, error);
-  return error ? absl::StrCat(path, ": ", error.message()) : "";
-}
-
 }  // namespace
 
 absl::StatusOr<Bandwidths> MeasureBandwidths(int64_t parameters, core::ThreadTeam& team, Device* device) {
@@ -182,27 +128,22 @@ absl::StatusOr<Bandwidths> MeasureBandwidths(int64_t parameters, core::ThreadTea
 absl::StatusOr<Calibration> Calibrate(int64_t parameters, core::ThreadTeam& team, Device* device,
                                       const std::string& path) {
   const int64_t values = ValuesFor(parameters);
+  const auto on_team = [&](int64_t all, absl::FunctionRef<void(int64_t first, int64_t count)> work) {
+    OnAllThreads(team, all, work);
+  };
+  ChooseWalk(parameters, team.threads(), on_team, path);
   const bool keep = !path.empty() && values >= kLeastBeyondCaches;
   const std::string key = KeyOf(values, team, device);
   Calibration calibration;
-  Json known = keep ? ReadFile(path) : Json();
+  Json known = keep ? ReadCalibrations(path) : Json();
   if (keep && ParseBandwidths(known["machines"][key], calibration.bandwidths)) return calibration;
   ASSIGN_OR_RETURN(calibration.bandwidths, MeasureBandwidths(parameters, team, device));
   calibration.measured = true;
   if (!keep) return calibration;
-  known = ReadFile(path);
+  known = ReadCalibrations(path);
   known["machines"][key] = ToJson(calibration.bandwidths);
-  calibration.note = WriteFile(path, known);
+  calibration.note = WriteCalibrations(path, known);
   return calibration;
-}
-
-std::string DefaultCalibrationPath() {
-  const auto folder = [](const char* variable, const char* below) {
-    const char* value = std::getenv(variable);
-    return value == nullptr || *value == '\0' ? "" : absl::StrCat(value, below, "/causeway/bandwidths.json");
-  };
-  const std::string path = folder("XDG_CACHE_HOME", "");
-  return path.empty() ? folder("HOME", "/.cache") : path;
 }
 
 }  // namespace causeway::offload

@@ -15,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/thread_team.h"
+#include "offload/calibration_file.h"
 #include "offload/device.h"
 #include "offload/subgroup_plan.h"
 
@@ -27,8 +28,9 @@ absl::StatusOr<Bandwidths> MeasureBandwidths(int64_t parameters, core::ThreadTea
 // time is at stake.
 inline constexpr int64_t kLeastBeyondCaches = int64_t{1} << 20;
 
-// Reads the file's entry for this machine, device and size; if there is none, measures and adds one, unless the state
-// is that small. A file that cannot be read or written only costs the measurement: `note` says why.
+// Sets AdamW's walk for this machine (walk_choice.h), and reads the file's entry for it, the device and the size; if
+// there is none, measures and adds one, unless the state is that small. A file that cannot be read or written only
+// costs the measurement: `note` says why.
 struct Calibration {
   Bandwidths bandwidths;
   bool measured = false;  // just now
@@ -36,8 +38,5 @@ struct Calibration {
 };
 absl::StatusOr<Calibration> Calibrate(int64_t parameters, core::ThreadTeam& team, Device* device,
                                       const std::string& path);
-
-// $XDG_CACHE_HOME/causeway/bandwidths.json, or below ~/.cache; empty where there is neither.
-std::string DefaultCalibrationPath();
 
 }  // namespace causeway::offload

@@ -1,11 +1,15 @@
 // causeway_adamw_step of causeway.h: AdamW of tensors in the host's memory.
 #include <algorithm>
+#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/host_limits.h"
 #include "offload/adamw.h"
+#include "offload/calibration.h"
+#include "offload/walk_choice.h"
 #include "worker/library/causeway.h"
 #include "worker/library/entry_point.h"
 #include "worker/library/host_threads.h"
@@ -82,6 +86,12 @@ absl::Status Step(const causeway_adamw_tensor* tensors, int count) {
     if (tensors[i].count == 0) continue;
     parts.push_back(PartOf(tensors[i], values));
     values += tensors[i].count;
+  }
+  static std::once_flag once;
+  if (values >= offload::kLeastBeyondCaches) {
+    std::call_once(once, [&] {
+      offload::ChooseWalk(values, core::UsableCores(), OnHostThreads, offload::DefaultCalibrationPath());
+    });
   }
   OnHostThreads(values, [&](int64_t first, int64_t size) {
     auto part = std::prev(std::ranges::upper_bound(parts, first, {}, &Part::first));

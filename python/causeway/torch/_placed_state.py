@@ -58,7 +58,7 @@ class StateMaker:
         self.moments = moments
 
     def bytes_on_device(self, parameter: torch.Tensor) -> int:
-        """What a value's state takes there, if it is resident."""
+        """The bytes of a value's state there, if it is resident."""
         return 2 * self.moments.itemsize + (4 if needs_master(parameter, apart=False) else 0)
 
     def on_device(self, parameter: torch.Tensor) -> State:
