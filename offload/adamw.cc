@@ -10,6 +10,7 @@
 #include "core/bfloat16.h"
 #include "core/check.h"
 #include "core/multiversion.h"
+#include "offload/stochastic_rounding.h"
 #include "offload/stream_copy.h"
 
 namespace causeway::offload {

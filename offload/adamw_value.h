@@ -3,9 +3,7 @@
 // written.
 #pragma once
 
-#include <bit>
 #include <cmath>
-#include <cstdint>
 
 #include "core/anywhere.h"
 
@@ -53,22 +51,6 @@ CAUSEWAY_ANYWHERE void UpdateValue(const AdamWConstants& c, float gradient, floa
   first_moment = NextFirstMoment(c, g, first_moment);
   second_moment = FlushSmall(std::fma(g2, c.one_minus_beta2, FlushSmall(second_moment) * c.beta2));
   parameter = NextParameter(c, first_moment, second_moment, parameter);
-}
-
-// ---- Moments in bfloat16, rounded stochastically ----
-
-// 32 random bits, a function of seed and index alone (the finalizer of MurmurHash3).
-CAUSEWAY_ANYWHERE uint32_t RoundingBits(uint32_t seed, uint32_t index) {
-  uint32_t bits = index * 0x9E3779B1u + seed;
-  bits = (bits ^ (bits >> 16)) * 0x85EBCA6Bu;
-  bits = (bits ^ (bits >> 13)) * 0xC2B2AE35u;
-  return bits ^ (bits >> 16);
-}
-
-// x in bfloat16, up with the probability of how near that is: `bits` of 16 are random. A NaN stays one.
-CAUSEWAY_ANYWHERE uint16_t RoundStochastically(float x, uint32_t bits) {
-  const auto exact = std::bit_cast<uint32_t>(x);
-  return static_cast<uint16_t>((x == x ? exact + bits : exact | 0x00400000u) >> 16);
 }
 
 }  // namespace causeway::offload
