@@ -229,6 +229,21 @@ class InterleavedTest(HostTest):
             optimizer.step()
             self.assertTrue(torch.equal(torch.full((8, 8), scale), optimizer.state[model.weight]["exp_avg"]))
 
+    def test_bytes_of_a_parameter_are_those_of_the_docs(self):
+        for dtype, moments, fraction, on_host, resident in (
+                (torch.float32, "float32", 0.0, 16, 0), (torch.bfloat16, "float32", 0.0, 14, 0),
+                (torch.bfloat16, "bfloat16", 0.0, 10, 0), (torch.float32, "float32", 1.0, 0, 8),
+                (torch.bfloat16, "float32", 1.0, 0, 12), (torch.bfloat16, "bfloat16", 1.0, 0, 8),
+                (torch.float32, "bfloat16", 1.0, 0, 4)):
+            model = new_model().to(dtype)
+            optimizer = OnStandIn(model.parameters(), k="cpu", moments=moments, fraction=fraction)
+            train(model, optimizer, 1, 2)
+            values = sum(parameter.numel() for parameter in model.parameters())
+            state = sum(tensor.nbytes for each in optimizer.state.values() for name, tensor in each.items() if name != "step")
+            gradients = sum(place.nbytes for place in optimizer.of_device._gradients._places.values())
+            self.assertEqual((on_host or resident) * values, state + gradients, (dtype, moments, fraction))
+            self.assertEqual(resident > 0, gradients == 0)
+
     def test_auto_chooses_by_measured_rates(self):
         self.assertIn(measured_k(_library.load(), torch.device("cpu"), 1 << 16), range(1, 9))
 
