@@ -17,16 +17,6 @@ constexpr int64_t kValuesPerThread = int64_t{1} << 16;
 
 }  // namespace
 
-std::vector<int64_t> FlatFirsts(const MutableTensors& tensors) {
-  std::vector<int64_t> firsts;
-  int64_t next = 0;
-  for (const std::span<float> tensor : tensors) {
-    firsts.push_back(next);
-    next += std::ssize(tensor);
-  }
-  return firsts;
-}
-
 int UpdateThreads(int64_t values) {
   return static_cast<int>(std::clamp<int64_t>(values / kValuesPerThread, 1, core::UsableCores()));
 }

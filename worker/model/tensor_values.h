@@ -46,9 +46,6 @@ class TensorValues {
   MutableTensors spans_;
 };
 
-// Where each of these tensors begins in an array that has them back to back.
-std::vector<int64_t> FlatFirsts(const MutableTensors& tensors);
-
 // The number of threads for work on this number of values.
 int UpdateThreads(int64_t values);
 

@@ -71,14 +71,8 @@ absl::StatusOr<RankParts> DeviceRank::Open(Request request) {
   }
   PipelinePlaces places = PlacesOf(of.file, request.config.llama);
   const core::Manifest held = HeldManifest(places, request.ranks.rank());
-  std::vector<int64_t> firsts(places.manifest.size() + 1);  // of each tensor in the state, and of the tied head
-  int64_t parameters = 0;
-  for (size_t i = 0, at = 0; i < places.manifest.size(); ++i) {
-    firsts[i] = parameters;
-    if (at == held.size() || held[at].name != places.manifest[i].name) continue;
-    parameters += held[at++].NumValues();
-  }
-  firsts.back() = parameters;
+  const std::vector<int64_t> firsts = HeldFirsts(places, request.ranks.rank());
+  const int64_t parameters = firsts.back();
   const int64_t tied_head = TiedHeadValues(places, of.device);
 
   ASSIGN_OR_RETURN(StageModels models, StageModels::Plan(of, settings_.type, firsts, backend_.get()));

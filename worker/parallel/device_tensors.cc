@@ -65,7 +65,7 @@ DeviceTensors::DeviceTensors(const plan::PipelineFile& file, PipelinePlaces plac
       encode_(encode),
       state_(state),
       backend_(backend),
-      firsts_(FlatFirsts(held_gradients())),
+      firsts_(HeldFirsts(this->places(), ranks.rank())),
       stages_(StagesOf(file, ranks.rank())) {}
 
 std::span<float> DeviceTensors::tensor(int i) {

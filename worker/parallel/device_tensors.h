@@ -53,7 +53,7 @@ class DeviceTensors final : public HeldTensors {
   const DeviceEncoder::Options encode_;
   DeviceState* const state_;
   ComputeBackend* const backend_;
-  const std::vector<int64_t> firsts_;  // of each tensor in the state, and of the tied head's gradient
+  const std::vector<int64_t> firsts_;  // of each tensor in the state, and of a tied head after them
   const std::vector<int> stages_;      // of this rank
   std::set<int> read_;                 // whose gradients the host has
   absl::Status copied_;                // of the step

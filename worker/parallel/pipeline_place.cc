@@ -150,6 +150,17 @@ core::Manifest HeldManifest(const PipelinePlaces& places, int rank) {
   return held;
 }
 
+std::vector<int64_t> HeldFirsts(const PipelinePlaces& places, int rank) {
+  std::vector<int64_t> firsts(places.manifest.size() + 1);
+  const std::vector<int>& held = places.held[static_cast<size_t>(rank)];
+  for (size_t i = 0, at = 0; i < places.manifest.size(); ++i) {
+    const bool here = at < held.size() && held[at] == static_cast<int>(i);
+    firsts[i + 1] = firsts[i] + (here ? places.manifest[i].NumValues() : 0);
+    at += here ? 1 : 0;
+  }
+  return firsts;
+}
+
 PipelinePlaces PlacesOf(const plan::PipelineFile& file, const core::LlamaConfig& config) {
   PipelinePlaces places{.manifest = core::LlamaManifest(config), .width = file.width};
   const auto size = static_cast<int>(places.manifest.size());

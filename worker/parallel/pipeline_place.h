@@ -44,6 +44,8 @@ absl::StatusOr<plan::PipelineFile> FitPipeline(plan::PipelineFile file, const st
 
 // The tensors that a rank holds.
 core::Manifest HeldManifest(const PipelinePlaces& places, int rank);
+// Where each tensor of the model begins in an array of these; after the last: where they end.
+std::vector<int64_t> HeldFirsts(const PipelinePlaces& places, int rank);
 
 PipelinePlaces PlacesOf(const plan::PipelineFile& file, const core::LlamaConfig& config);
 
