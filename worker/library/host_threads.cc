@@ -72,7 +72,8 @@ void OnHostThreads(int64_t values, absl::FunctionRef<void(int64_t first, int64_t
   core::MutexLock lock(own.mutex);
   Job job{.values = values, .work = work};
   if (const OpenMp omp = FindOpenMp(); omp.parallel != nullptr) {
-    const auto most = static_cast<unsigned>(std::max(1, omp.max_threads()));
+    // OpenMP does not know of a control group's quota.
+    const auto most = static_cast<unsigned>(std::clamp(omp.max_threads(), 1, core::UsableCores()));
     omp.parallel([](void* data) { static_cast<Job*>(data)->Run(); }, &job, most, 0);
     return;
   }
