@@ -127,12 +127,14 @@ class _Gradients:
 
 
 class _Rooms:
-    """Two places in turns, each with arrays for one subgroup, which is used again when `done` of it has happened."""
+    """Two places in turns, each with arrays for one subgroup, which is used again when `done` of it has happened.
+    `most`: values of the step's largest, so that no array is replaced while copies are on their way."""
 
     def __init__(self, make: Callable[[str, torch.dtype, int], torch.Tensor]) -> None:
         self._make = make
         self._arrays: list[dict[tuple[str, torch.dtype], torch.Tensor]] = [{}, {}]
         self.done: list[Any] = [None, None]
+        self.most = 0
 
     def take(self, turn: int, name: str, like: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """A tensor of each one's shape; all of one type."""
@@ -141,7 +143,7 @@ class _Rooms:
         counts = [values.numel() for values in like]
         arrays, key = self._arrays[turn % 2], (name, like[0].dtype)
         if key not in arrays or arrays[key].numel() < sum(counts):
-            arrays[key] = self._make(name, like[0].dtype, sum(counts))
+            arrays[key] = self._make(name, like[0].dtype, max(self.most, sum(counts)))
         firsts = itertools.accumulate(counts, initial=0)
         return [arrays[key][first:first + values.numel()].view(values.shape) for first, values in zip(firsts, like)]
 
@@ -217,14 +219,17 @@ class Interleaved:
         if hosted and self.k < 0:
             self.k = measured_k(self._library, self._device)
         subgroups = list(self._subgroups(hosted))
+        on_device = [group for i, group in enumerate(subgroups) if self.k > 0 and i % self.k == 0]
         on_cpu = [group for i, group in enumerate(subgroups) if self.k == 0 or i % self.k]
+        for rooms, groups in ((self._rooms, on_device), (self._outs, on_cpu)):
+            rooms.most = max((sum(work.values for work in group) for group in groups), default=0)
         expected = list(itertools.chain.from_iterable(on_cpu))
         if [id(work.parameter) for work in expected] != self._expected:
             self._gradients.expect(expected)
             self._expected = [id(work.parameter) for work in expected]
         for group in self._subgroups(resident):
             self._update(group, [work.arrays() for work in group])
-        for turn, group in enumerate(group for i, group in enumerate(subgroups) if self.k > 0 and i % self.k == 0):
+        for turn, group in enumerate(on_device):
             self._step_on_device(group, turn)
         for turn, group in enumerate(reversed(on_cpu)):
             self._step_on_cpu(group, turn)
