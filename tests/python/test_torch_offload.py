@@ -248,6 +248,36 @@ class InterleavedTest(HostTest):
         self.assertIn(measured_k(_library.load(), torch.device("cpu"), 1 << 16), range(1, 9))
 
 
+@unittest.skipUnless(torch.cuda.is_available(), "no GPU that PyTorch sees")
+class GpuTest(unittest.TestCase):
+    """The streams, rooms and pinned arrays themselves, which the stand-in does not have."""
+
+    def train(self, model, optimizer):
+        losses = []
+        for step in range(1, STEPS + 1):
+            tokens, targets = (values.cuda() for values in batch(step))
+            loss = nn.functional.cross_entropy(model(tokens).float(), targets)
+            loss.backward()
+            if step % 3 == 0:
+                nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        return losses
+
+    def test_any_place_of_the_state_gives_the_losses_of_torch(self):
+        theirs = new_model().cuda()
+        expected = self.train(theirs, torch.optim.AdamW(groups(theirs), lr=1e-2))
+        for k, fraction in ((1, 0), (2, 0), ("cpu", 0), ("auto", 0.4), (1, 1.0), ("auto", "auto")):
+            ours = new_model().cuda()
+            optimizer = causeway.OffloadedAdamW(groups(ours), lr=1e-2, k=k, fraction=fraction, subgroup=2000)
+            for a, b in zip(self.train(ours, optimizer), expected, strict=True):
+                self.assertAlmostEqual(a, b, delta=1e-3 * b, msg=f"{k}, {fraction}")
+            hosted = [state["exp_avg"] for state in optimizer.state.values() if state["exp_avg"].device.type == "cpu"]
+            self.assertTrue(all(values.is_pinned() for values in hosted))
+            self.assertEqual(fraction in (1.0, "auto"), not hosted)
+
+
 class SiteTest(LlamaTest):
     def test_a_site_trains_with_it_as_with_torchs(self):
         _, expected = self.whole_run(llama_config("int4"), *SITES)

@@ -144,7 +144,7 @@ class Parts:
         commands.append(self.bench("gpu_resume", folder, f"--build={self.tools.cuda}", f"--coordinators={self.tools.build}",
                                    f"--device={self.tools.device}", *([] if self.on_card else ["--placements=cpu", "--steps=40"])))
         if self.on_card and self.tools.python:
-            commands.append(Command([ROOT / "tests" / "python" / "run", "test_torch_device"], {
+            commands.append(Command([ROOT / "tests" / "python" / "run", "test_torch_device", "test_torch_offload.GpuTest"], {
                 "PYTHON": self.tools.python, "CAUSEWAY_BIN_DIR": self.tools.build,
                 "CAUSEWAY_LIBRARY": self.tools.cuda / "libcauseway.so"}))
         return commands
