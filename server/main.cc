@@ -259,7 +259,9 @@ absl::StatusOr<std::unique_ptr<server::Journal>> OpenOrRebuild(Serving& serving)
 absl::StatusOr<std::string> CompleteFromSites(Serving& serving) {
   ASSIGN_OR_RETURN(const auto journal, OpenJournal(serving.run_yaml, serving.config, serving.addresses.shard));
   journal->EndsInDoubt();
-  ASSIGN_OR_RETURN(server::OwnState own, server::ReadOwnState(*journal, serving.addresses.shard));
+  std::optional<server::OwnState> own;
+  ASSIGN_OR_RETURN(own, server::ReadOwnState(*journal, serving.addresses.shard));
+  if (own->fragments.empty()) own.reset();  // the disk has lost the model, too: all of it is the sites'
   const absl::StatusOr<std::string> done = TakeFromSites(serving, *journal, std::move(own));
   if (absl::IsAborted(done.status())) {
     spdlog::warn("the state is not completed from the sites': {}", std::string(done.status().message()));
