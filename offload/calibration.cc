@@ -1,7 +1,6 @@
 #include "offload/calibration.h"
 
 #include <algorithm>
-#include <bit>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -20,14 +19,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A state of 512 MB is beyond the caches of most machines; touching it first takes a quarter of a second.
-constexpr uint64_t kMostValues = uint64_t{32} << 20;
 constexpr int64_t kCopyBytes = int64_t{256} << 20;
-
-// One size for models of similar sizes.
-int64_t ValuesFor(int64_t parameters) {
-  return static_cast<int64_t>(std::bit_floor(std::clamp<uint64_t>(static_cast<uint64_t>(parameters), 1, kMostValues)));
-}
 
 struct HostRates {
   double dram, cpu_parameters;
@@ -118,7 +110,7 @@ bool ParseBandwidths(const Json& json, Bandwidths& bandwidths) {
 }  // namespace
 
 absl::StatusOr<Bandwidths> MeasureBandwidths(int64_t parameters, core::ThreadTeam& team, Device* device) {
-  const int64_t values = ValuesFor(parameters);
+  const int64_t values = MeasuredValues(parameters);
   const HostRates host = MeasureHost(values, team, device != nullptr);
   Bandwidths bandwidths{.dram = host.dram, .cpu_parameters = host.cpu_parameters};
   if (device != nullptr) RETURN_IF_ERROR(MeasureBus(*device, bandwidths));
@@ -127,7 +119,7 @@ absl::StatusOr<Bandwidths> MeasureBandwidths(int64_t parameters, core::ThreadTea
 
 absl::StatusOr<Calibration> Calibrate(int64_t parameters, core::ThreadTeam& team, Device* device,
                                       const std::string& path) {
-  const int64_t values = ValuesFor(parameters);
+  const int64_t values = MeasuredValues(parameters);
   const auto on_team = [&](int64_t all, absl::FunctionRef<void(int64_t first, int64_t count)> work) {
     OnAllThreads(team, all, work);
   };

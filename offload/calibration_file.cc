@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -29,6 +30,11 @@ std::string ProcessorName() {
     if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
   }
   return "unknown processor";
+}
+
+int64_t MeasuredValues(int64_t parameters) {
+  constexpr uint64_t kMostValues = uint64_t{32} << 20;
+  return static_cast<int64_t>(std::bit_floor(std::clamp<uint64_t>(static_cast<uint64_t>(parameters), 1, kMostValues)));
 }
 
 double BestSeconds(const std::function<void()>& pass) {

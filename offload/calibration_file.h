@@ -1,6 +1,7 @@
 // The file of measurements of this machine: {"format": 2, "machines": {KEY: {…}}, "walks": {KEY: {…}}}.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -8,6 +9,10 @@
 namespace causeway::offload {
 
 std::string ProcessorName();
+
+// The number of values that is measured for a state of this many: one for models of similar sizes, and at most what is
+// beyond the caches of most machines (a state of 512 MB, which takes a quarter of a second to touch first).
+int64_t MeasuredValues(int64_t parameters);
 
 // The best of a few passes, in seconds: other load on the machine only makes them slower.
 double BestSeconds(const std::function<void()>& pass);

@@ -1,7 +1,6 @@
 #include "offload/walk_choice.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,8 +11,7 @@
 namespace causeway::offload {
 namespace {
 
-constexpr uint64_t kMostValues = uint64_t{32} << 20;  // a state of 512 MB is beyond the caches of most machines
-constexpr double kWorth = 0.97;                       // of the default's time
+constexpr double kWorth = 0.97;  // of the default's time
 constexpr char kWalks[] = "walks", kFetchesAhead[] = "fetches_ahead", kStreamsCopy[] = "streams_copy";
 
 bool Parse(const nlohmann::json& json, AdamWWalk& walk) {
@@ -29,7 +27,7 @@ bool Parse(const nlohmann::json& json, AdamWWalk& walk) {
 
 AdamWWalk MeasureWalk(int64_t values, OnThreads on_threads) {
   const AdamWWalk before = CurrentWalk();
-  const auto count = static_cast<int64_t>(std::bit_floor(std::min(static_cast<uint64_t>(values), kMostValues)));
+  const int64_t count = MeasuredValues(values);
   const auto bytes = static_cast<size_t>(count) * sizeof(float);
   const HostArray gradient(bytes), first_moment(bytes), second_moment(bytes), parameters(bytes), copy(bytes / 2);
   std::ranges::fill(gradient.Values<float>(), 0.25f);
