@@ -1,4 +1,4 @@
-"""Steps of one Llama (llama_peer.py) whose optimizer's state lies on the host, by one of several optimizers.
+"""Steps of one Llama (llama_peer.py) whose optimizer's state lies on the host, or on the device, by one of several optimizers.
 
     offload_peer_steps.py --peer=PEER --device=cuda|cpu --data=TOKENS.bin --shape='{"hidden": …, "rows": …}' [--steps=4]
 
@@ -87,12 +87,23 @@ class Torch(Peer):
         self.network.zero_grad(set_to_none=True)
 
 
+class Resident(Torch):
+    """The ceiling: masters, gradients and moments in float32 on the device, nothing is moved."""
+
+    note = "all of the state on the device"
+
+    def hosted(self, values):
+        return values.clone()
+
+
 class Causeway(Peer):
     def made(self):
         causeway = package("causeway")
         self.version = causeway.__version__
-        k = self.setting if self.setting in ("cpu", "auto") else int(self.setting)
-        return package("causeway.torch").OffloadedAdamW(self.network.parameters(), k=k, **ADAMW)
+        k, _, fraction = self.setting.partition(":")
+        k = k if k in ("cpu", "auto") else int(k)
+        fraction = fraction if fraction == "auto" else float(fraction or 0)
+        return package("causeway.torch").OffloadedAdamW(self.network.parameters(), k=k, fraction=fraction, **ADAMW)
 
     def more(self):
         return {"k": [interleaved._k for interleaved in self.optimizer._interleaved.values()]}
@@ -143,7 +154,7 @@ class DeepSpeed(Peer):
         pass  # step has cleared the gradients
 
 
-PEERS = {"torch": Torch, "causeway": Causeway, "torchao": TorchAo, "torchao:float32": TorchAoFloat32, "deepspeed": DeepSpeed}
+PEERS = {"resident": Resident, "torch": Torch, "causeway": Causeway, "torchao": TorchAo, "torchao:float32": TorchAoFloat32, "deepspeed": DeepSpeed}
 
 
 def made(name, shape, device):

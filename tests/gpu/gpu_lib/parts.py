@@ -8,7 +8,7 @@ from .runner import Command, Part
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BENCH = ROOT / "tests" / "bench"
 PLACEMENTS = "cpu:late,cpu,1,2,3,auto,2:0.25"
-PEERS = "torch,causeway:auto,deepspeed,torchao:float32,causeway:cpu,deepspeed:ratio,torchao,causeway:2,causeway:1"  # in order
+PEERS = "resident,torch,causeway:auto,deepspeed,torchao:float32,causeway:auto:auto,causeway:cpu,deepspeed:ratio,torchao,causeway:2,causeway:1"  # in order
 THREADS = [1, 2, 4, 8, 16]
 KINDS_ON_ONE_CARD = ["ddp_of_two", "fsdp_of_two", "tensor_parallel_of_two", "pipeline_of_two"]
 
