@@ -106,7 +106,7 @@ class Causeway(Peer):
         return package("causeway.torch").OffloadedAdamW(self.network.parameters(), k=k, fraction=fraction, **ADAMW)
 
     def more(self):
-        return {"k": [interleaved._k for interleaved in self.optimizer._interleaved.values()]}
+        return {"k": [interleaved.k for interleaved in self.optimizer._interleaved.values()]}
 
 
 class TorchAo(Peer):
