@@ -74,14 +74,18 @@ void FieldCheck::Ok(const std::string& path, const absl::Status& status) {
   if (!status.ok()) Add(path, std::string(status.message()));
 }
 
+std::string RangeText(int64_t least, int64_t most, std::string_view reason) {
+  std::string text = least == most ? absl::StrCat(least) : absl::StrCat(least, " to ", most);
+  if (!reason.empty()) absl::StrAppend(&text, " (", std::string(reason), ")");
+  return text;
+}
+
 int64_t FieldCheck::Integer(const std::string& path, int64_t value, int64_t least, int64_t most,
                             std::string_view reason) {
   if (value >= least && value <= most) return value;
-  std::string expected = least == most ? absl::StrCat(least) : absl::StrCat(least, " to ", most);
-  if (!reason.empty()) absl::StrAppend(&expected, " (", std::string(reason), ")");
   const bool by_default = !origin_.lines.empty() && !origin_.Has(path);
   const bool follows = by_default && !mistakes_.empty();  // from the key that was given and is wrong
-  Expect(follows, path, expected, absl::StrCat(value, by_default ? " by default" : ""));
+  Expect(follows, path, RangeText(least, most, reason), absl::StrCat(value, by_default ? " by default" : ""));
   return value < least ? least : most;
 }
 

@@ -39,6 +39,9 @@ struct Origin {
 
 absl::Status FieldError(const Origin& origin, const std::string& path, std::string_view expected, std::string_view got);
 
+// "0 to 19 (less than sync_every)".
+std::string RangeText(int64_t least, int64_t most, std::string_view reason);
+
 class FieldCheck {
  public:
   explicit FieldCheck(const Origin& origin) : origin_(origin) {}

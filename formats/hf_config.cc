@@ -8,7 +8,7 @@
 #include "core/json_text.h"
 #include "formats/config_names.h"
 #include "formats/field_check.h"
-#include "formats/run_config_check.h"
+#include "formats/run_fields.h"
 #include "formats/text_file.h"
 
 namespace causeway::formats {
@@ -173,7 +173,8 @@ absl::StatusOr<core::LlamaConfig> ReadHfConfig(const std::string& path) {
   llama.rope_theta = keys.Number("rope_theta", 10'000);
   for (const char* section : {"rope_scaling", "rope_parameters"}) ReadRope(json, section, llama, check);
   llama.tie_word_embeddings = keys.Bool("tie_word_embeddings", false);
-  CheckLlama(llama, "", check);
+  FieldsCheck checks(check, "");
+  LlamaFields(llama, checks);
   RETURN_IF_ERROR(check.status());
   keys.Only("head_dim", llama.hidden_size / llama.num_attention_heads);
   RETURN_IF_ERROR(check.status());

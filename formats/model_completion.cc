@@ -11,7 +11,7 @@
 #include "core/check.h"
 #include "formats/config_names.h"
 #include "formats/hf_config.h"
-#include "formats/run_config_check.h"
+#include "formats/run_config_message.h"
 
 namespace causeway::formats {
 namespace {

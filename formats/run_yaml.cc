@@ -1,8 +1,5 @@
 #include "formats/run_yaml.h"
 
-#include <google/protobuf/descriptor.h>
-
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -12,16 +9,16 @@
 #include "core/limits.h"
 #include "core/model_manifest.h"
 #include "formats/config_names.h"
+#include "formats/json_fields.h"
 #include "formats/model_completion.h"
-#include "formats/run_config_check.h"
+#include "formats/run_config_message.h"
+#include "formats/run_fields.h"
 #include "formats/text_file.h"
 #include "formats/yaml_message.h"
 
 namespace causeway::formats {
 namespace {
 
-using google::protobuf::FieldDescriptor;
-using google::protobuf::Message;
 using Json = nlohmann::ordered_json;
 
 // Keys of a Hugging Face config.json that people write into the section `model`.
@@ -39,75 +36,11 @@ const KeyAdvice& AdviceOnKeys() {
   return *kAdvice;
 }
 
-// The double that prints as short as the float does: 0.7, not 0.699999988079071.
-double Shortest(float value) {
-  char text[32];
-  const char* end = std::to_chars(text, text + sizeof text, value).ptr;
-  double result = value;
-  std::from_chars(text, end, result);
-  return result;
-}
-
-Json MessageJson(const Message& message);
-
-Json ScalarJson(const Message& message, const FieldDescriptor& field) {
-  const auto& reflection = *message.GetReflection();
-  switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_STRING: return reflection.GetString(message, &field);
-    case FieldDescriptor::CPPTYPE_BOOL: return reflection.GetBool(message, &field);
-    case FieldDescriptor::CPPTYPE_INT64: {
-      const int64_t value = reflection.GetInt64(message, &field);
-      return field.options().GetExtension(v1::may_be_auto) && value == -1 ? Json("auto") : Json(value);
-    }
-    case FieldDescriptor::CPPTYPE_UINT64: return reflection.GetUInt64(message, &field);
-    case FieldDescriptor::CPPTYPE_FLOAT: return Shortest(reflection.GetFloat(message, &field));
-    case FieldDescriptor::CPPTYPE_DOUBLE: return reflection.GetDouble(message, &field);
-    case FieldDescriptor::CPPTYPE_MESSAGE: return MessageJson(reflection.GetMessage(message, &field));
-    default: break;
-  }
-  CHECK(false);  // no such type in the schema
-}
-
-// Protobuf's own JSON would quote 64-bit integers and leave out what is empty.
-Json MessageJson(const Message& message) {
-  const auto& reflection = *message.GetReflection();
-  Json json = Json::object();
-  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
-    const FieldDescriptor& field = *message.GetDescriptor()->field(i);
-    if (!field.is_repeated() && reflection.HasField(message, &field)) json[field.name()] = ScalarJson(message, field);
-  }
-  return json;
-}
-
-Json ModelJson(const core::RunConfig& config, const v1::Model& model) {
-  Json json = MessageJson(model);
-  if (config.model_kind != core::ModelKind::kSynthetic) return json;
-  json["tensors"] = Json::array();
-  for (const core::SyntheticTensor& tensor : config.synthetic.tensors) {
-    json["tensors"].push_back({{"name", tensor.name}, {"shape", tensor.shape}, {"init", Shortest(tensor.init)}});
-  }
-  json["gradient"]["by_site"] = Json::object();
-  for (const auto& [site, value] : config.synthetic.gradient_by_site) {
-    json["gradient"]["by_site"][site] = Shortest(value);
-  }
-  return json;
-}
-
 Json ConfigJson(const core::RunConfig& config) {
-  const v1::RunConfig message = RunConfigToMessage(config);
-  Json json = MessageJson(message);
-  json["model"] = ModelJson(config, message.model());
-  json["inner"]["batch_by_site"] = Json::object();
-  for (const auto& [site, rows] : config.inner.batch_by_site) json["inner"]["batch_by_site"][site] = rows;
-  json["sync"]["fragment_offsets"] = config.sync.fragment_offsets;
-  json["sync"]["fragments"] = config.sync.fragments;
-  json["codec"]["exempt"] = Json::array();
-  for (const std::string& kind : message.codec().exempt()) json["codec"]["exempt"].push_back(kind);
-  const auto add_allowed = [&](const char* key, const auto& names) {
-    for (const std::string& name : names) json["codec"][key].push_back(name);
-  };
-  add_allowed("allow_up", message.codec().allow_up());
-  add_allowed("allow_down", message.codec().allow_down());
+  Json json;
+  JsonWriter writer(&json);
+  core::RunConfig visited = config;
+  RunFields(visited, writer);
   return json;
 }
 

@@ -1,7 +1,7 @@
 // Reads YAML into any protobuf message, by the message's own description: keys are field names, sections are messages,
 // lists are repeated fields, free-form sections are maps. So a schema is written once, in the .proto, and a new key
 // needs no code here. Only form is judged (known keys, types, each key once); what values mean is
-// formats/run_config_check.h's.
+// formats/run_fields.h's.
 #pragma once
 
 #include <google/protobuf/message.h>

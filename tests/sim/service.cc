@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/thread.h"
-#include "formats/run_config_check.h"
+#include "formats/run_config_message.h"
 #include "formats/run_yaml.h"
 #include "server/calls/reactors.h"
 #include "server/run/membership_follower.h"

@@ -1,0 +1,160 @@
+// The declaration of a run's settings: for each section of run.yaml one function, with a row for each key
+// (formats/run_fields.h). A visitor does something with each:
+//
+//   RunFields ─┬─ MessageReader   message → core::RunConfig, with all checks     (formats/message_fields.h)
+//              ├─ MessageWriter   core::RunConfig → message
+//              ├─ JsonWriter      core::RunConfig → JSON                         (formats/json_fields.h)
+//              ├─ FieldsCheck     the checks alone
+//              └─ Settings        names, defaults, classes, sentences: docs/reference.md, completion, `causewayctl set`
+//
+// A row may name bounds that an earlier row has read. Not thread-safe.
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "formats/config_names.h"
+#include "formats/field_check.h"
+
+namespace causeway::formats {
+
+// When a change of a setting of a running run holds.
+enum class Holds {
+  kFixed,    // never: the run keeps the value it began with
+  kByRound,  // from a version of each fragment on
+  kByStep,   // from an inner step on
+  kByStart,  // from the next start of the coordinator, or of each site, on
+};
+
+struct Key {
+  const char* name;
+  Holds holds;
+  const char* says;  // one clause, for the reference
+};
+
+// An integer that may be `auto`, which is −1.
+struct AutoInteger {
+  int64_t* value;
+};
+
+using FieldValue =
+    std::variant<int64_t*, AutoInteger, uint64_t*, bool*, float*, double*, std::string*, std::vector<int64_t>*,
+                 std::vector<std::string>*, std::vector<std::vector<std::string>>*, std::map<std::string, int64_t>*,
+                 std::map<std::string, float>*>;
+
+class Fields {
+ public:
+  virtual ~Fields() = default;
+
+  // Where values are read or checked: the mistakes. Otherwise null.
+  FieldCheck* check() const { return check_; }
+  bool Reads() const { return check_ != nullptr; }
+  std::string Path(std::string_view name) const { return absl::StrCat(path_, std::string(name)); }
+
+  // Whether the current section has the key, where values are read.
+  virtual bool Given(const char* /*name*/) const { return false; }
+  // Whether a row is visited that a config has only if `present`: a reader has to look for it.
+  virtual bool Wants(bool present) const { return Reads() || present; }
+
+  template <std::integral T>
+  void Integer(const Key& key, T* value, int64_t least, int64_t most, std::string_view reason = "") {
+    int64_t read = *value;
+    Visit(key, &read, RangeText(least, most, reason));
+    *value = static_cast<T>(Reads() ? check_->Integer(Path(key.name), read, least, most, reason) : read);
+  }
+  void Any(const Key& key, FieldValue value, const std::string& expected) { Visit(key, value, expected); }
+  template <std::floating_point T>
+  void NotNegative(const Key& key, T* value) {
+    Visit(key, value, "0 or more");
+    if (Reads()) check_->NotNegative(Path(key.name), *value);
+  }
+  template <std::floating_point T>
+  void Positive(const Key& key, T* value) {
+    Visit(key, value, "above 0");
+    if (Reads()) check_->Positive(Path(key.name), *value);
+  }
+  template <std::floating_point T>
+  void Share(const Key& key, T* value) {
+    Visit(key, value, "0 to 1");
+    if (Reads()) check_->Share(Path(key.name), *value);
+  }
+  template <std::floating_point T>
+  void ShareBelowOne(const Key& key, T* value) {
+    Visit(key, value, "0 to less than 1");
+    if (Reads()) check_->ShareBelowOne(Path(key.name), *value);
+  }
+  template <typename T>
+  void OneOf(const Key& key, T* value, const Names<T>& names) {
+    std::string name = NameOf(*value, names), expected;
+    for (const auto& [one, unused] : names) absl::StrAppend(&expected, expected.empty() ? "" : " | ", one);
+    Visit(key, &name, expected);
+    if (Reads()) *value = check_->OneOf(Path(key.name), name, names);
+  }
+
+  template <typename Inside>
+  void Section(const char* name, Inside inside) {
+    const size_t outer = path_.size();
+    absl::StrAppend(&path_, name, ".");
+    Enter(name);
+    inside();
+    Leave();
+    path_.resize(outer);
+  }
+  // A section that may be absent.
+  template <typename T, typename Inside>
+  void OptionalSection(const char* name, std::optional<T>* value, Inside inside) {
+    if (!Present(name, value->has_value())) return;
+    if (!value->has_value()) value->emplace();
+    Section(name, [&] { inside(**value); });
+  }
+  // A list of sections.
+  template <typename T, typename Inside>
+  void Each(const char* name, std::vector<T>* items, Inside inside) {
+    items->resize(Count(name, items->size()));
+    for (size_t i = 0; i < items->size(); ++i) {
+      const size_t outer = path_.size();
+      absl::StrAppend(&path_, name, "[", i, "].");
+      EnterItem(name, i);
+      inside((*items)[i]);
+      Leave();
+      path_.resize(outer);
+    }
+  }
+
+ protected:
+  explicit Fields(FieldCheck* check = nullptr, std::string path = "") : check_(check), path_(std::move(path)) {}
+
+  // Reads the value, writes it, or passes over it.
+  virtual void Visit(const Key& key, FieldValue value, const std::string& expected) = 0;
+  virtual void Enter(const char* name) = 0;
+  virtual void EnterItem(const char* name, size_t index) = 0;
+  virtual void Leave() = 0;
+  virtual bool Present(const char* /*name*/, bool now) const { return now; }
+  virtual size_t Count(const char* /*name*/, size_t now) { return now; }
+
+ private:
+  FieldCheck* const check_;
+  std::string path_;  // "inner.partition.", of the current section
+};
+
+// Checks values as they are; `prefix` stands before the paths.
+class FieldsCheck : public Fields {
+ public:
+  FieldsCheck(FieldCheck& check, const std::string& prefix) : Fields(&check, prefix) {}
+
+ private:
+  void Visit(const Key& /*key*/, FieldValue /*value*/, const std::string& /*expected*/) override {}
+  void Enter(const char* /*name*/) override {}
+  void EnterItem(const char* /*name*/, size_t /*index*/) override {}
+  void Leave() override {}
+};
+
+}  // namespace causeway::formats

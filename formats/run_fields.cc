@@ -1,0 +1,168 @@
+#include "formats/run_fields.h"
+
+#include "core/limits.h"
+#include "formats/offload_config_check.h"
+
+namespace causeway::formats {
+namespace {
+
+using core::SyncMode;
+using enum Holds;
+
+// Larger values are typos.
+constexpr int64_t kMaxRounds = 1'000'000'000;
+constexpr int64_t kMaxMilliseconds = 86'400'000;  // a day
+constexpr int64_t kMinLeaseMs = 100;              // a few heartbeats and a round trip around the world
+constexpr int64_t kMaxKeptStates = 1'000;
+constexpr int64_t kMaxStaleness = 1'000;
+constexpr int64_t kMaxTokensPerStep = 1'000'000'000'000;
+constexpr int64_t kMaxBytes = int64_t{1} << 50;
+constexpr int64_t kMinSubgroup = 1'000;  // fewer would be all overhead
+constexpr int64_t kMaxSubgroup = 10'000'000'000;
+
+void DataFields(core::DataConfig& data, Fields& fields) {
+  fields.OneOf({"mode", kFixed,
+                "own: each site trains on all of its own data; shared: all bring the same, each trains on a part"},
+               &data.mode, kDataModes);
+  fields.Any({"token_bytes", kFixed, "of a token in .bin files that do not say it themselves"}, &data.token_bytes,
+             "2 | 4");
+  fields.Any({"allow_equal", kFixed, "own: sites may bring equal data"}, &data.allow_equal, "true | false");
+  if (!fields.Reads()) return;
+  if (data.token_bytes == 0) data.token_bytes = core::DataConfig().token_bytes;
+  fields.check()->Expect(data.token_bytes == 2 || data.token_bytes == 4, fields.Path("token_bytes"), "2 | 4",
+                         absl::StrCat(data.token_bytes));
+}
+
+// SGD is Nesterov with momentum 0; a momentum that is given beside it would be ignored, so it is refused.
+void OuterFields(core::OuterParameters& outer, Fields& fields) {
+  bool sgd = outer.momentum == 0 && !fields.Reads();
+  fields.OneOf<bool>({"optimizer", kFixed, "of the global parameters; sgd has no momentum"}, &sgd,
+                     {{kNesterov, false}, {kSgd, true}});
+  fields.NotNegative({"lr", kByRound, "its learning rate"}, &outer.lr);
+  fields.ShareBelowOne({"momentum", kByRound, "its momentum"}, &outer.momentum);
+  if (!fields.Reads() || !sgd) return;
+  fields.check()->Expect(!fields.Given("momentum") || outer.momentum == 0, fields.Path("momentum"),
+                         "0 (the optimizer is sgd)", absl::StrCat(outer.momentum));
+  outer.momentum = 0;
+}
+
+void MembershipFields(core::MembershipConfig& membership, SyncMode mode, Fields& fields) {
+  const bool quorum = mode == SyncMode::kQuorum;
+  fields.Integer({"min_sites", kByRound, "training starts when this number of sites has joined"}, &membership.min_sites,
+                 1, core::kMaxSites);
+  fields.Integer({"min_quorum", kByRound,
+                  "with fewer active sites the run pauses; in quorum mode a round takes at least this number"},
+                 &membership.min_quorum, 1, core::kMaxSites);
+  fields.Integer({"grace_ms", kByRound, "quorum mode: the longest wait for further sites once there is a quorum"},
+                 &membership.grace_ms, 0, quorum ? kMaxMilliseconds : 0,
+                 quorum ? "" : "a round in synchronous mode waits for all sites");
+  fields.Integer({"lease_ms", kByRound, "a silent site keeps its place for this long"}, &membership.lease_ms,
+                 kMinLeaseMs, kMaxMilliseconds);
+  fields.Integer({"max_staleness", kByRound, "quorum mode: the versions that a late contribution may be behind"},
+                 &membership.max_staleness, 0, kMaxStaleness);
+  fields.OneOf({"weights", kByRound, "of the sites in a round"}, &membership.weights, kWeightRules);
+  fields.OneOf({"merge", kByRound, "how a round's contributions become one outer gradient"}, &membership.merge,
+               kMergeRules);
+  fields.Integer(
+      {"max_tokens_per_step", kByRound,
+       "of a site, beyond which a contribution is refused; 0: as `inner` says for kind llama, else no bound"},
+      &membership.max_tokens_per_step, 0, kMaxTokensPerStep);
+}
+
+void ValuesFields(core::ValuesConfig& values, core::MergeRule merge, Fields& fields) {
+  fields.NotNegative(
+      {"gate", kByRound,
+       "a contribution longer than this many medians of the fragment's last 16 rounds is refused; 0: off"},
+      &values.gate);
+  fields.Any({"clip", kByRound, "such a contribution is scaled down to the gate instead"}, &values.clip,
+             "true | false");
+  fields.Share({"weight_cap", kByRound, "largest share of a site in a round; 0: off"}, &values.weight_cap);
+  FieldCheck* const check = fields.check();
+  if (check == nullptr) return;
+  check->Expect(values.gate == 0 || values.gate >= 1, fields.Path("gate"), "0 (off) or at least 1",
+                absl::StrCat(values.gate));
+  check->Expect(!values.clip || values.gate > 0, fields.Path("clip"), "false without a gate", "true");
+  check->Expect(!values.clip || merge == core::MergeRule::kAverage, fields.Path("clip"),
+                "false with membership.merge: radial_directional, which averages lengths by itself", "true");
+}
+
+void EvalFields(core::EvalConfig& eval, Fields& fields) {
+  fields.Integer({"every_rounds", kByRound, "evaluates after this number of rounds of all fragments; 0: never"},
+                 &eval.every_rounds, 0, kMaxRounds);
+  fields.ShareBelowOne({"held_out", kFixed, "share of the data, at its end, that no site trains on"}, &eval.held_out);
+  fields.Integer({"batches", kByRound, "of an evaluation"}, &eval.batches, 1, kMaxWidth);
+}
+
+void CheckpointFields(core::CheckpointConfig& checkpoint, Fields& fields) {
+  fields.Integer({"every_rounds", kByStart, "saves after this number of rounds; 0: only when stopped"},
+                 &checkpoint.every_rounds, 0, kMaxRounds);
+  fields.Integer({"keep", kByStart, "how many stay"}, &checkpoint.keep, 1, kMaxKeptStates);
+  fields.Integer({"max_update_log_bytes", kByStart, "updates that the coordinator keeps for sites that come back"},
+                 &checkpoint.max_update_log_bytes, 0, kMaxBytes);
+  fields.Integer({"min_free_bytes", kByStart, "the coordinator ends before its disk has less"},
+                 &checkpoint.min_free_bytes, 0, kMaxBytes);
+}
+
+// A value that is written as a word or a number; `read` takes the text.
+template <typename ReadText>
+void WordFields(const Key& key, std::string text, const char* expected, ReadText read, Fields& fields) {
+  fields.Any(key, &text, expected);
+  if (fields.Reads()) fields.check()->Ok(fields.Path(key.name), read(text));
+}
+
+void OffloadFields(core::OffloadConfig& offload, Fields& fields) {
+  WordFields(
+      {"k", kByStart, "every k-th subgroup of the optimizer's state is updated on the device"},
+      core::InterleaveName(offload.k), "auto | resident | cpu | 1 | 2 | …",
+      [&](const std::string& text) { return ReadInterleave(text, &offload); }, fields);
+  fields.Integer({"subgroup", kByStart, "values that are moved at a time"}, &offload.subgroup, kMinSubgroup,
+                 kMaxSubgroup, "values");
+  WordFields(
+      {"resident_share", kByStart, "of the subgroups, those that stay on the device"},
+      core::ShareName(offload.resident_share), "auto | 0 to 1",
+      [&](const std::string& text) { return ReadShare(text, &offload); }, fields);
+}
+
+}  // namespace
+
+void RunFields(core::RunConfig& config, Fields& fields) {
+  fields.Any({"run_id", kFixed, "names the run in every message and file"}, &config.run_id, "a name");
+  fields.Any({"seed", kFixed, "of everything random"}, &config.seed, "0 to 2^64 - 1");
+  FieldCheck* const check = fields.check();
+  if (check != nullptr) {
+    check->Expect(core::IsValidName(config.run_id), "run_id", "a name of 1 to 64 of A-Z a-z 0-9 . _ -",
+                  config.run_id.empty() ? "none" : config.run_id);
+  }
+  fields.Section("run", [&] {
+    fields.Integer({"steps", kByStep, "inner steps that each site takes; 0: until stopped"}, &config.steps, 0,
+                   kMaxSteps);
+  });
+  fields.Section("model", [&] {
+    fields.OneOf({"kind", kFixed, "synthetic is a load generator; external: the sites bring the model"},
+                 &config.model_kind, kModelKinds);
+    ModelFields(config, fields);
+  });
+  if (config.model_kind != core::ModelKind::kExternal) {
+    fields.Section("inner", [&] { InnerFields(config.inner, fields); });
+  }
+  fields.Section("sync", [&] { SyncFields(config.sync, fields); });
+  fields.Section("outer", [&] { OuterFields(config.outer, fields); });
+  fields.Section("codec", [&] { CodecFields(config.codec, config.sync.mode, fields); });
+  fields.Section("membership", [&] { MembershipFields(config.membership, config.sync.mode, fields); });
+  fields.Section("eval", [&] { EvalFields(config.eval, fields); });
+  fields.Section("checkpoint", [&] { CheckpointFields(config.checkpoint, fields); });
+  fields.Section("offload", [&] { OffloadFields(config.offload, fields); });
+  fields.Section("data", [&] { DataFields(config.data, fields); });
+  fields.Section("values", [&] { ValuesFields(config.values, config.membership.merge, fields); });
+  fields.Section("durability", [&] {
+    fields.OneOf({"journal", kByStart, "when a contribution is acknowledged: on the disk, or written"},
+                 &config.durability.journal, kJournalModes);
+  });
+  fields.OneOf({"placement", kFixed, "where the shards run; sites: one in each site's datacenter"}, &config.placement,
+               kPlacements);
+  if (check == nullptr) return;
+  check->Expect(config.sync.parts == 1 || config.membership.merge == core::MergeRule::kAverage, "membership.merge",
+                "average with sync.parts, since radial_directional needs all of a tensor", "radial_directional");
+}
+
+}  // namespace causeway::formats
