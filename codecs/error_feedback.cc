@@ -29,11 +29,21 @@ double SumOfSquares(const float* values, size_t count) {
 
 }  // namespace
 
-ErrorFeedback::ErrorFeedback(int64_t padded_values, float beta, core::BufferPool* pool) : beta_(beta), pool_(pool) {
+ErrorFeedback::ErrorFeedback(int64_t padded_values, float beta, core::BufferPool* pool)
+    : padded_values_(padded_values), beta_(beta), pool_(pool) {
   CHECK(padded_values >= 0 && padded_values % core::kUnitValues == 0 && beta >= 0);
   if (beta == 0) return;
   residual_ = pool->Take(padded_values);
   Reset();
+}
+
+void ErrorFeedback::SetBeta(float beta) {
+  CHECK(beta >= 0 && !pending_);
+  if ((beta == 0) != (beta_ == 0)) {
+    residual_ = beta == 0 ? core::Buffer() : pool_->Take(padded_values_);
+    Reset();
+  }
+  beta_ = beta;
 }
 
 ChunkFeedback ErrorFeedback::FeedbackAt(core::CodecId codec, int64_t first, int64_t count,

@@ -47,6 +47,9 @@ class ErrorFeedback {
   void Refuse();  // the pending residual is forgotten
   void Reset();   // full resync: residual zero, nothing pending
 
+  // Another β, when nothing is pending: the residual begins with zeros where there was none, and goes at 0.
+  void SetBeta(float beta);
+
   bool pending() const { return pending_; }
   // As it is, in the codecs' domain; empty when beta = 0.
   std::span<const float> residual() const { return residual_.values(); }
@@ -66,6 +69,7 @@ class ErrorFeedback {
   // For `count` values from value `first` of the fragment on; the rest of their units becomes zero.
   ChunkFeedback FeedbackAt(core::CodecId codec, int64_t first, int64_t count, std::span<float> next) const;
 
+  const int64_t padded_values_;
   float beta_;
   bool pending_ = false;
   double residual_norm_ = 0;

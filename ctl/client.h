@@ -22,6 +22,7 @@ class Client {
   absl::Status ChangeRun(v1::ChangeRunRequest::Change change);
   // Calls `use` for each event, oldest first; where `kind` is given, for those of that kind alone.
   absl::Status ForEachEvent(const std::string& kind, const std::function<void(const v1::HistoryEvent&)>& use);
+  absl::StatusOr<v1::SettingsRevision> ChangeSettings(v1::ChangeSettingsRequest request);
   absl::Status Drain(const std::string& site);
   absl::Status Release(const std::string& site);
   // The version that each fragment has then.

@@ -24,6 +24,7 @@
 #include "ctl/program.h"
 #include "ctl/report_command.h"
 #include "ctl/round_command.h"
+#include "ctl/settings_command.h"
 #include "ctl/standard_streams.h"
 #include "ctl/status_text.h"
 #include "ctl/what_if_command.h"
@@ -46,6 +47,7 @@ ABSL_FLAG(std::string, dtype, "float32", "export: float32, or bfloat16, rounded 
 ABSL_FLAG(std::string, site, "", "drain, release: the site's name");
 ABSL_FLAG(int64_t, to, -1, "rollback: a version of which all fragments have a snapshot");
 ABSL_FLAG(bool, yes, false, "stop, rollback: does it without the run's name");
+ABSL_FLAG(bool, markdown, false, "settings: as docs/reference.md");
 ABSL_FLAG(std::string, kind, "", "history: events of this kind alone, like command");
 ABSL_FLAG(std::vector<std::string>, sizes, {}, "codec-bench: MB of float32, like 16,256");
 ABSL_FLAG(std::vector<std::string>, threads, {}, "codec-bench: numbers of threads, like 1,2");
@@ -66,6 +68,9 @@ constexpr char kUsage[] =
     "                                        --coordinator names), settings\n"
     "causewayctl drain --site=NAME           a site finishes what is in flight and leaves\n"
     "causewayctl pause | resume              no round closes and sites hold before their next step; the run goes on\n"
+    "causewayctl set KEY=VALUE… [--at_step=STEP] [--dry_run]\n"
+    "                                        settings of the running run change, from a step and a round on that lie "
+    "ahead\n"
     "causewayctl stop [RUN] [--yes]          all sites finish what is in flight and leave; the run's name or --yes "
     "confirms it\n"
     "causewayctl release --site=NAME         a site leaves its quarantine and starts from the global parameters\n"
@@ -79,6 +84,7 @@ constexpr char kUsage[] =
     "                                        a run whose coordinator is spread over its sites: run.yaml, and each "
     "site's "
     "one command\n"
+    "causewayctl settings [--markdown]       each setting of run.yaml: its default, and what it says\n"
     "causewayctl config-check FILE           whether a run.yaml is right; prints the full config\n"
     "causewayctl codec-bench [--sizes=16,256] [--threads=1,2] [--codecs=…] [--targets=…] [--json]\n"
     "                                        how fast the codecs are here, beside this machine's memory\n"
@@ -97,7 +103,7 @@ constexpr char kUsage[] =
     "causewayctl plan what-if --trace=FILE [--factor=2] [--faster=RESOURCE=FACTOR,…] | --samples=FILE\n"
     "                                        what a faster part would buy, and which part binds then\n"
     "causewayctl plan --table4               what Streaming DiLoCo's paper predicts for data centers\n"
-    "each but init and the last eight with --coordinator=HOST:PORT\n";
+    "each but init and the last nine with --coordinator=HOST:PORT\n";
 
 constexpr int64_t kWatchMs = 1000;
 
@@ -294,6 +300,10 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   const std::set<std::string> commands = Commands();
   if (commands.contains(command)) RETURN_IF_ERROR(CheckFlags(command, GivenFlags(), commands));
   if (command == "config-check") return CheckConfig(arguments);
+  if (command == "set") {
+    ASSIGN_OR_RETURN(std::vector<Client> clients, MakeClients());
+    return RunSetCommand(clients.front(), arguments);
+  }
   if (command == "plan" && arguments.size() == 2 && arguments[1] == "pipeline") {
     return RunPipelineCommand(absl::GetFlag(FLAGS_json), absl::GetFlag(FLAGS_out));
   }
@@ -307,6 +317,10 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   const bool names_run = (command == "stop" || command == "rollback") && arguments.size() == 2;
   if (arguments.size() > 1 && !plans_round && !names_run)
     return absl::InvalidArgumentError("unexpected argument " + core::Quoted(arguments[1]));
+  if (command == "settings") {
+    PrintSettings(absl::GetFlag(FLAGS_markdown));
+    return absl::OkStatus();
+  }
   if (command == "init") return RunInitCommand(absl::GetFlag(FLAGS_out));
   if (command == "codec-bench") return CodecBench();
   if (command == "plan") return RunRoundCommand(absl::GetFlag(FLAGS_json), ExternalModel);

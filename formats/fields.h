@@ -67,7 +67,8 @@ class Fields {
   template <std::integral T>
   void Integer(const Key& key, T* value, int64_t least, int64_t most, std::string_view reason = "") {
     int64_t read = *value;
-    Visit(key, &read, RangeText(least, most, reason));
+    Visit(key, &read,
+          reason.empty() ? RangeText(least, most, "") : absl::StrCat(least, " or more (", std::string(reason), ")"));
     *value = static_cast<T>(Reads() ? check_->Integer(Path(key.name), read, least, most, reason) : read);
   }
   void Any(const Key& key, FieldValue value, const std::string& expected) { Visit(key, value, expected); }

@@ -13,6 +13,7 @@
 #include "formats/model_completion.h"
 #include "formats/run_config_message.h"
 #include "formats/run_fields.h"
+#include "formats/settings.h"
 #include "formats/text_file.h"
 #include "formats/yaml_message.h"
 
@@ -63,12 +64,12 @@ std::string FirstDifference(const std::string& path, const Json& expected, const
 
 Json FixedPart(const core::RunConfig& config) {
   Json fixed = ConfigJson(config);
-  fixed.erase("outer");  // contained in every update
-  fixed.erase("checkpoint");
-  fixed.erase("durability");
-  fixed.erase("values");
-  for (const char* key : {"min_sites", "min_quorum", "grace_ms", "max_staleness", "weights", "max_tokens_per_step"}) {
-    fixed["membership"].erase(key);  // used only by the coordinator
+  for (const Setting& setting : Settings()) {
+    if (setting.holds == Holds::kFixed) continue;
+    const size_t dot = setting.key.find('.');
+    if (dot != std::string::npos && fixed.contains(setting.key.substr(0, dot))) {
+      fixed[setting.key.substr(0, dot)].erase(setting.key.substr(dot + 1));
+    }
   }
   return fixed;
 }

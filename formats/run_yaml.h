@@ -41,9 +41,8 @@ std::string RunSummary(const core::RunConfig& config);
 // Every key with its value, under run.yaml's names and in its order, on one line. Not-a-number is null.
 std::string RunConfigJson(const core::RunConfig& config);
 
-// Compares the settings that a run cannot change between two starts of its coordinator: everything that sites have
-// fetched and rely on, which is all except outer, checkpoint, durability, and membership other than lease_ms and merge.
-// Empty, or the first key that differs: "model.hidden_size: expected 128, got 256".
+// Compares the settings that are fixed for a run (formats::Holds). Empty, or the first key that differs:
+// "model.hidden_size: expected 128, got 256".
 std::string FixedConfigDifference(const core::RunConfig& saved, const core::RunConfig& now);
 
 // Compares the configs of a run's shards, which merge by the same config: all keys except checkpoint and durability,

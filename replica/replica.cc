@@ -116,12 +116,20 @@ Replica::Replica(const core::FragmentMap& map, core::FragmentId id, const core::
       id_(id),
       dtypes_(std::move(dtypes)),
       codec_config_(config.codec),
+      next_codec_config_(config.codec),
       up_(codecs::UpLeg(config)),
       down_(codecs::DownLeg(config)),
       pool_(pool),
       anchor_(fragment().padded_values()),
       momentum_(fragment().padded_values()),
       feedback_(fragment().padded_values(), config.codec.feedback_up, pool) {}
+
+void Replica::Use(const core::CodecConfig& codec, const core::CodecConfig& next) {
+  codec_config_ = codec;
+  next_codec_config_ = next;
+  up_ = up_.With(codec.up);
+  down_ = down_.With(codec.down);
+}
 
 core::HeldFragment Replica::Held() const {
   const core::CpuPhaseScope phase(core::CpuPhase::kHash);
@@ -181,6 +189,7 @@ std::span<const float> Replica::OuterGradientAt(std::span<const float> theta, in
 
 absl::StatusOr<std::vector<core::Bytes>> Replica::EncodeContribution(std::span<const float> theta) {
   const core::CpuPhaseScope phase(core::CpuPhase::kEncode);
+  feedback_.SetBeta(codec_config_.feedback_up);
   const auto source = [&](int64_t first, std::span<float> tile) { return OuterGradientAt(theta, first, tile); };
   return Named(feedback_.Encode(codecs::PlanChunks(fragment(), up_.With(chosen_up_.value_or(up_.codec))), source),
                [&](std::span<float> staging) {
@@ -191,6 +200,7 @@ absl::StatusOr<std::vector<core::Bytes>> Replica::EncodeContribution(std::span<c
 
 absl::StatusOr<std::vector<core::Bytes>> Replica::EncodeKept(ThetaEncoder& encoder, int64_t ticket) {
   const core::CpuPhaseScope phase(core::CpuPhase::kEncode);
+  feedback_.SetBeta(codec_config_.feedback_up);
   bool begun = false;
   const auto encode = [&](const codecs::ChunkSpan& span, const codecs::EncodeJob& job) {
     if (!std::exchange(begun, true)) {
@@ -260,7 +270,7 @@ absl::Status Replica::CheckCodecs(const ChosenCodecs& codecs) const {
                                                    leg, ", got ", core::CodecName(*chosen)));
   };
   RETURN_IF_ERROR(check(codecs.down, codec_config_.allow_down, codec_config_.down, "down"));
-  return check(codecs.up, codec_config_.allow_up, codec_config_.up, "up");
+  return check(codecs.up, next_codec_config_.allow_up, next_codec_config_.up, "up");
 }
 
 absl::Status Replica::TakeUpdate(const core::OuterParameters& outer, std::span<const std::string> chunks,
@@ -330,7 +340,7 @@ void Replica::SetInitial(std::span<const float> theta) {
 ReplicaArrays Replica::Arrays() const {
   return {.anchor = anchor_,
           .momentum = momentum_,
-          .step = step(),
+          .step = step().values,
           .residual = feedback_.residual(),
           .next_residual = feedback_.next_residual(),
           .step_lr = step_.lr,
@@ -355,6 +365,7 @@ absl::Status Replica::CheckSizes(const ReplicaArrays& arrays) const {
 }
 
 absl::Status Replica::Restore(core::Version version, const ReplicaArrays& arrays) {
+  feedback_.SetBeta(codec_config_.feedback_up);
   RETURN_IF_ERROR(CheckSizes(arrays));
   version_ = version;
   std::ranges::copy(arrays.anchor, anchor_.begin());

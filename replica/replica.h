@@ -96,6 +96,10 @@ class Replica {
   std::span<const float> anchor() const { return anchor_; }
   double ResidualNorm() const { return feedback_.ResidualNorm(); }
 
+  // The codecs from now on, of contributions to this version and of the update that it awaits, and those of
+  // contributions to the next one.
+  void Use(const core::CodecConfig& codec, const core::CodecConfig& next);
+
   // ---- Sending ----
 
   // The outer gradient of `theta`, encoded. Where θ is not float32, Δ = round(W) − θ: against
@@ -118,8 +122,11 @@ class Replica {
   // stays in step() until ReleaseStep: θ is to move by it.
   absl::Status TakeUpdate(const core::OuterParameters& outer, std::span<const std::string> chunks,
                           const ChosenCodecs& codecs, bool keep_step);
-  std::span<const float> step() const { return step_.buffer.values(); }  // empty: none is kept
-  float step_lr() const { return step_.lr; }
+  struct Step {
+    float lr = 0;
+    std::span<const float> values;  // empty: none is kept
+  };
+  Step step() const { return {step_.lr, step_.buffer.values()}; }
   void ReleaseStep() { step_.buffer.Reset(); }
 
   // Anchor and momentum from the coordinator, as its download's chunks, decoded beside those that it has.
@@ -161,8 +168,8 @@ class Replica {
   const core::FragmentMap& map_;
   const core::FragmentId id_;
   const std::vector<core::DType> dtypes_;  // of each of the fragment's tensors
-  const core::CodecConfig codec_config_;
-  const codecs::LegCodec up_, down_;  // as the config says
+  core::CodecConfig codec_config_, next_codec_config_;
+  codecs::LegCodec up_, down_;  // as the config says
   core::BufferPool* const pool_;
   std::optional<core::CodecId> chosen_up_;
   core::Version version_ = 0;

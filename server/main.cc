@@ -16,6 +16,7 @@
 #include "ctl/thread_limit.h"
 #include "formats/codec_advice.h"
 #include "formats/run_yaml.h"
+#include "formats/settings.h"
 #include "server/calls/grpc_service.h"
 #include "server/calls/listening.h"
 #include "server/calls/listening_server.h"
@@ -77,15 +78,32 @@ constexpr int kOwnThreads = 12;  // journal, merges, scrubber, signals, log, fol
 constexpr int64_t kRebuildTickMs = 100;
 constexpr int64_t kTickMs = 25;  // leases, graces, the end of the run
 
-// The config that run.yaml gives for the stored run, if it describes that run.
-absl::StatusOr<core::RunConfig> ConfigOfStoredRun(const std::string& run_yaml, int shards, const std::string& stored) {
+// The config of the stored run, if run.yaml describes that run: until sites have entered as the file says, and later as
+// the run began, but for what is taken at each start.
+absl::StatusOr<core::RunConfig> ConfigOfStoredRun(const std::string& run_yaml, int shards, const std::string& stored,
+                                                  bool started) {
   ASSIGN_OR_RETURN(const core::RunConfig before, formats::ParseRunConfig(stored));
   ASSIGN_OR_RETURN(core::RunConfig now, formats::ParseRunYaml(run_yaml, absl::GetFlag(FLAGS_config), &before));
   RETURN_IF_ERROR(formats::PlaceShards(shards, &now));
   const std::string difference = formats::FixedConfigDifference(before, now);
-  if (difference.empty()) return now;
+  if (difference.empty()) return started ? formats::ConfigAtStart(before, now) : now;
   return absl::FailedPreconditionError(
       absl::StrCat("--state_dir=", absl::GetFlag(FLAGS_state_dir), " holds the state of another run: ", difference));
+}
+
+// Whatever run.yaml says otherwise than the run, and does not change by a start.
+void TellDifferences(const std::string& run_yaml, const core::RunConfig& first, const server::StoredRun& stored) {
+  if (!stored.rounds.started) return;
+  core::RunConfig held = first;
+  if (!stored.settings.empty()) {
+    const auto newest = formats::ParseRunConfig(stored.settings.back().run_config);
+    if (newest.ok()) held = formats::ConfigAtStart(*newest, first);
+  }
+  const auto given = formats::ParseRunYaml(run_yaml, absl::GetFlag(FLAGS_config), &first);
+  if (!given.ok()) return;
+  for (const std::string& difference : formats::ConfigDifferences(held, *given)) {
+    spdlog::warn("{} differs from the run in {}", absl::GetFlag(FLAGS_config), difference);
+  }
 }
 
 // Connections are descriptors: raises the limit to the maximum that the administrator allows.
@@ -156,8 +174,8 @@ absl::StatusOr<std::unique_ptr<server::Journal>> OpenJournal(const std::string& 
        .new_lineage = absl::GetFlag(FLAGS_new_lineage),
        .shard = shard,
        .relaxed = config.durability.journal == core::JournalMode::kRelaxed,
-       .accept = [&](const std::string& stored) -> absl::StatusOr<std::string> {
-         ASSIGN_OR_RETURN(config, ConfigOfStoredRun(run_yaml, shard.count, stored));
+       .accept = [&](const std::string& stored, bool started) -> absl::StatusOr<std::string> {
+         ASSIGN_OR_RETURN(config, ConfigOfStoredRun(run_yaml, shard.count, stored, started));
          return formats::SerializeRunConfig(config);
        },
        .failed = nullptr,
@@ -165,17 +183,33 @@ absl::StatusOr<std::unique_ptr<server::Journal>> OpenJournal(const std::string& 
        .damaged = [](const server::DiskDamage& damage) { spdlog::error("{}", damage.Text()); }});
 }
 
-absl::StatusOr<std::unique_ptr<server::RunExchange>> MakeCoordinator(const core::RunConfig& config,
-                                                                     const server::Listening& addresses,
-                                                                     server::Journal* journal,
-                                                                     server::StatusBoard* board,
-                                                                     const std::optional<std::string>& completed) {
+// `config`: what this start has taken from run.yaml.
+server::SettingsForms FormsOfSettings(const core::RunConfig& config) {
+  return {
+      .change = [](const core::RunConfig& now,
+                   const server::SettingsForms::Changes& changes) -> absl::StatusOr<server::SettingsForms::Changed> {
+        ASSIGN_OR_RETURN(core::RunConfig config, formats::ChangedConfig(now, changes));
+        return server::SettingsForms::Changed{config, formats::SerializeRunConfig(config),
+                                              formats::ConfigChanges(now, config)};
+      },
+      .read = [config](const std::string& run_config) -> absl::StatusOr<core::RunConfig> {
+        ASSIGN_OR_RETURN(const core::RunConfig stored, formats::ParseRunConfig(run_config));
+        return formats::ConfigAtStart(stored, config);
+      },
+      .json = formats::RunConfigJson};
+}
+
+absl::StatusOr<std::unique_ptr<server::RunExchange>> MakeCoordinator(
+    const std::string& run_yaml, const core::RunConfig& config, const server::Listening& addresses,
+    server::Journal* journal, server::StatusBoard* board, const std::optional<std::string>& completed) {
   ASSIGN_OR_RETURN(server::StoredRun stored, journal->Load());
   if (stored.rounds.seeded) spdlog::info("goes on with the stored state of run {}", config.run_id);
+  TellDifferences(run_yaml, config, stored);
   return server::RunExchange::Create(
       {.config = config,
        .run_config = formats::SerializeRunConfig(config),
        .config_json = formats::RunConfigJson(config),
+       .settings = FormsOfSettings(config),
        .board = board,
        .shard = addresses.shard,
        .lead = addresses.lead.Text(),
@@ -300,7 +334,8 @@ absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::st
   const core::RunConfig& config = serving.config;
   server::Listening& addresses = serving.addresses;
   server::StatusBoard& board = serving.board;
-  ASSIGN_OR_RETURN(const auto coordinator, MakeCoordinator(config, addresses, journal.get(), &board, completed));
+  ASSIGN_OR_RETURN(const auto coordinator,
+                   MakeCoordinator(serving.run_yaml, config, addresses, journal.get(), &board, completed));
   const auto service = server::NewGrpcService(
       coordinator.get(), [&board] { return *board.Status(); }, &serving.gate);
   ASSIGN_OR_RETURN(auto grpc_server, server::ListeningServer::Start(*service, config.sync.map_fragments(),

@@ -80,7 +80,8 @@ Welcome ControlSession::Take(const v1::Welcome& welcome, core::FragmentMap map) 
           .stay = welcome.stay(),
           .generation = welcome.has_generation() ? std::optional(welcome.generation()) : std::nullopt,
           .map = std::move(map),
-          .last_admitted = {welcome.last_admitted().begin(), welcome.last_admitted().end()}};
+          .last_admitted = {welcome.last_admitted().begin(), welcome.last_admitted().end()},
+          .revisions = FromProto(welcome.revisions())};
 }
 
 std::optional<v1::SiteMessage> ControlSession::Enter() {

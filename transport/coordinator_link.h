@@ -23,6 +23,7 @@
 #include "core/held_fragment.h"
 #include "core/membership.h"
 #include "core/outer_step.h"
+#include "core/run_settings.h"
 
 namespace causeway::transport {
 
@@ -48,6 +49,7 @@ struct Welcome {
   core::FragmentMap map;
   std::vector<core::Version>
       last_admitted;  // for each fragment, base of the site's last admitted contribution; −1 none
+  std::vector<core::SettingsRevision> revisions;  // of the run's settings, all of them
 };
 
 // W and then v of a fragment, float32 in padded layout, in pieces of at most 1 MiB.
@@ -106,9 +108,10 @@ struct DownloadHeader {
   int num_chunks = 0;
   bool already_held = false;  // anchors: the offered digest matches; no chunk follows
   // Codec numbers (core/codec_id.h), where the coordinator chooses them; 0: as the config says.
-  uint32_t codec = 0;                  // of an update's chunks
-  uint32_t up_codec = 0;               // of contributions to `version`
-  std::optional<uint64_t> generation;  // of the coordinator's model
+  uint32_t codec = 0;                             // of an update's chunks
+  uint32_t up_codec = 0;                          // of contributions to `version`
+  std::optional<uint64_t> generation;             // of the coordinator's model
+  std::vector<core::SettingsRevision> revisions;  // of the run's settings, after DownloadRequest.revision
 };
 
 enum class DownloadKind { kUpdate, kAnchor };
@@ -123,6 +126,7 @@ struct DownloadRequest {
   // The maximum for the payload: a header with more is refused before anything is allocated for it. Few chunks take few
   // connections.
   size_t num_chunks = 1;
+  int64_t revision = 0;  // of the settings, the newest that the site knows
   std::function<void(const DownloadHeader&)> on_header;
   std::function<void(int index, std::string chunk)> on_chunk;
   // OK: all chunks have arrived. NOT_FOUND: the coordinator no longer has the payload. INVALID_ARGUMENT: it cannot be

@@ -15,6 +15,7 @@ constexpr int64_t kExtents = 64;                      // of a tensor's shape; to
 constexpr int64_t kFragments = core::kMaxFragments;
 constexpr int64_t kName = core::kMaxSiteTextBytes;    // valid names are shorter; longer ones get a message
 constexpr int64_t kWords = core::kMaxEventTextBytes;  // cut where they are kept
+constexpr int64_t kSettings = 200;                    // there are fewer keys
 constexpr int64_t kProof = 64;                        // today's have 16
 constexpr int64_t kTensorName = core::kMaxTensorNameBytes;
 
@@ -176,6 +177,7 @@ constexpr FieldLimit kLimits[] = {
     Anything("DownloadRequest.wants_weights"),
     Anything("DownloadRequest.wants_beats"),
     Anything("DownloadRequest.wants_proof"),
+    Integer("DownloadRequest.revision", 0, kCount),
 
     Anything("ShowMessage.holdings"),
     Text("ShowMessage.piece", core::kMaxChunkBytes),
@@ -196,6 +198,12 @@ constexpr FieldLimit kLimits[] = {
     Text("DrainRequest.site", kName),
     Anything("ChangeRunRequest.context"),
     Anything("ChangeRunRequest.change"),
+    Anything("ChangeSettingsRequest.context"),
+    Many(kSettings, Anything("ChangeSettingsRequest.changes")),
+    Integer("ChangeSettingsRequest.at_step", 0, kCount),
+    Anything("ChangeSettingsRequest.dry_run"),
+    Text("SettingChange.key", kWords),
+    Text("SettingChange.value", kWords),
     Anything("ReleaseRequest.context"),
     Text("ReleaseRequest.site", kName),
     Anything("RollbackRequest.context"),

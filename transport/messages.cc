@@ -176,6 +176,32 @@ void ToProto(const DownloadHeader& header, v1::DownloadHeader* message) {
   message->set_codec(header.codec);
   message->set_up_codec(header.up_codec);
   if (header.generation) message->set_generation(*header.generation);
+  for (const core::SettingsRevision& revision : header.revisions) ToProto(revision, message->add_revisions());
+}
+
+void ToProto(const core::SettingsRevision& revision, v1::SettingsRevision* message) {
+  message->set_number(revision.number);
+  message->set_step(revision.step);
+  message->mutable_versions()->Assign(revision.versions.begin(), revision.versions.end());
+  message->set_run_config(revision.run_config);
+  message->mutable_changes()->Assign(revision.changes.begin(), revision.changes.end());
+  message->set_unix_ms(revision.unix_ms);
+}
+
+core::SettingsRevision FromProto(const v1::SettingsRevision& message) {
+  return {.number = message.number(),
+          .step = message.step(),
+          .versions = {message.versions().begin(), message.versions().end()},
+          .run_config = message.run_config(),
+          .changes = {message.changes().begin(), message.changes().end()},
+          .unix_ms = message.unix_ms()};
+}
+
+std::vector<core::SettingsRevision> FromProto(
+    const google::protobuf::RepeatedPtrField<v1::SettingsRevision>& messages) {
+  std::vector<core::SettingsRevision> revisions;
+  for (const v1::SettingsRevision& message : messages) revisions.push_back(FromProto(message));
+  return revisions;
 }
 
 absl::StatusOr<core::Manifest> FromProto(const v1::Manifest& message) {
@@ -360,7 +386,8 @@ DownloadHeader FromProto(const v1::DownloadHeader& message) {
           .already_held = message.already_held(),
           .codec = message.codec(),
           .up_codec = message.up_codec(),
-          .generation = message.has_generation() ? std::optional(message.generation()) : std::nullopt};
+          .generation = message.has_generation() ? std::optional(message.generation()) : std::nullopt,
+          .revisions = FromProto(message.revisions())};
 }
 
 v1::CoordinatorMessage NoticeOf(const std::string& reason) {

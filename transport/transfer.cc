@@ -173,6 +173,7 @@ class DownloadTransfer final : public Transfer {
     request.set_held_digest(request_.held_digest);
     request.set_wants_beats(true);
     request.set_wants_proof(true);
+    request.set_revision(request_.revision);
     if (generation) request.set_generation(*generation);
     std::vector<int> held;
     {

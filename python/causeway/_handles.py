@@ -125,6 +125,7 @@ class SiteHandle(_Owner):
         self._restored: list[object] | None = None
         self._joined = False
         self.stopping = False
+        self.run_steps = 0  # run.yaml's run.steps, or as `causewayctl set` has changed it; 0: no end
         self._last_progress: dict[str, Any] = {}
         self._looked = 0.0
         self.moved = False  # the last call gave out work that changes θ
@@ -218,6 +219,7 @@ class SiteHandle(_Owner):
             raise (_restore_error(error) if self._restored else error) from None
         self._restored = None
         self._joined = True
+        self._look()
         return step.value
 
     def _in_the_run(self) -> _Handle:
@@ -233,10 +235,15 @@ class SiteHandle(_Owner):
         following = ctypes.c_int64(step)
         self._wait(lambda: int(self.library.site_after_step(
             self._in_the_run(), step, ctypes.byref(report), POLL_MS, ctypes.byref(following))))
-        if time.monotonic() - self._looked >= _LOOK_S:  # a step that does not wait does not report a stop
-            self.stopping = self.stopping or bool(self.progress().get("stopping"))
-            self._looked = time.monotonic()
+        if self.moved or time.monotonic() - self._looked >= _LOOK_S:  # a step that does not wait does not report a stop
+            self._look()
         return following.value
+
+    def _look(self) -> None:
+        progress = self.progress()
+        self.stopping = self.stopping or bool(progress.get("stopping"))
+        self.run_steps = int(progress["run_steps"])
+        self._looked = time.monotonic()
 
     def read_anchor(self) -> None:
         """Has the store write the anchor W, as pieces with the flag ANCHOR."""

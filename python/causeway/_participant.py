@@ -25,6 +25,8 @@ class SiteCalls(Protocol):
     def moved(self) -> bool: ...
     @property
     def stopping(self) -> bool: ...
+    @property
+    def run_steps(self) -> int: ...
     def restore(self, parts: Mapping[str, Any]) -> None: ...
     def join(self) -> int: ...
     def after_step(self, step: int, *, tokens: int, loss: float, step_s: float) -> int: ...
@@ -107,9 +109,8 @@ class Participant(abc.ABC):
 
     @property
     def over(self) -> bool:
-        """No further step: all of run.yaml's `run.steps` are done, or the site has to stop."""
-        steps = int(self.config["run"]["steps"])
-        return self.should_stop or (0 < steps <= self._step)
+        """No further step: all of the run's `run.steps` are done, or the site has to stop."""
+        return self.should_stop or (0 < self._site.run_steps <= self._step)
 
     def progress(self) -> dict[str, Any]:
         """The site's reports to the coordinator. Any thread."""

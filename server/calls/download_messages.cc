@@ -9,6 +9,14 @@
 #include "transport/messages.h"
 
 namespace causeway::server {
+namespace {
+
+// The changes of the run's settings that a site may hear of.
+std::vector<core::SettingsRevision> Later(RunExchange& exchange, int64_t revision) {
+  return exchange.With([revision](Run& run) { return run.SettingsAfter(revision); });
+}
+
+}  // namespace
 
 absl::StatusOr<std::optional<grpc::ByteBuffer>> DownloadMessages::Next(absl::FunctionRef<Waiter()> ask_again) {
   if (source_ == nullptr) {
@@ -48,6 +56,9 @@ std::optional<grpc::ByteBuffer> DownloadMessages::Header(absl::FunctionRef<Waite
   }
   // An older site names none, and gets the same bytes as ever.
   if (request_->has_generation()) message.mutable_header()->set_generation(generation_);
+  for (const core::SettingsRevision& revision : Later(*exchange_, request_->revision())) {
+    transport::ToProto(revision, message.mutable_header()->add_revisions());
+  }
   if (!request_->wants_weights()) message.mutable_header()->clear_merged_weights();
   return transport::ToBytes(message);
 }

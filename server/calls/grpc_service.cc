@@ -4,11 +4,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "causeway/v1/coordinator.pb.h"
 #include "core/check.h"
 #include "core/limits.h"
 #include "server/calls/commands.h"
 #include "server/calls/reactors.h"
+#include "transport/messages.h"
 
 namespace causeway::server {
 namespace {
@@ -65,6 +67,16 @@ AskedCommand AskedChange(const v1::ChangeRunRequest& request) {
   return {"ChangeRun STOP", absl::StrCat("change=", static_cast<int>(request.change()))};
 }
 
+AskedCommand AskedSettings(const v1::ChangeSettingsRequest& request) {
+  std::vector<std::string> changes;
+  for (const v1::SettingChange& change : request.changes()) {
+    changes.push_back(absl::StrCat(change.key(), "=", change.value()));
+  }
+  if (request.at_step() > 0) changes.push_back(absl::StrCat("at_step=", request.at_step()));
+  if (request.dry_run()) changes.emplace_back("dry_run");
+  return {"ChangeSettings", absl::StrJoin(changes, " ")};
+}
+
 void AddCommands(RunExchange* exchange, Gate* gate, CallService& service) {
   AddCommand<v1::DrainRequest, v1::DrainResponse>(
       service, exchange, gate, "DrainSite",
@@ -84,6 +96,13 @@ void AddCommands(RunExchange* exchange, Gate* gate, CallService& service) {
       },
       [=](const v1::ReleaseRequest& request, v1::ReleaseResponse&) {
         return exchange->operators().Release(request.site());
+      });
+  AddCommand<v1::ChangeSettingsRequest, v1::ChangeSettingsResponse>(
+      service, exchange, gate, "ChangeSettings", AskedSettings,
+      [=](const v1::ChangeSettingsRequest& request, v1::ChangeSettingsResponse& response) {
+        const absl::StatusOr<core::SettingsRevision> revision = exchange->operators().ChangeSettings(request);
+        if (revision.ok()) transport::ToProto(*revision, response.mutable_revision());
+        return revision.status();
       });
   AddCommand<v1::RollbackRequest, v1::RollbackResponse>(
       service, exchange, gate, "Rollback",

@@ -32,6 +32,7 @@ constexpr CallRow kCalls[] = {
     {"ChangeRun PAUSE", "pause", kOperate},
     {"ChangeRun RESUME", "resume", kOperate},
     {"ChangeRun STOP", "stop", kAdmin},
+    {"ChangeSettings", "set", kAdmin},
     {"ReleaseSite", "release", kAdmin},
     {"Rollback", "rollback", kAdmin},
 };

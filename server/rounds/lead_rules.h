@@ -28,6 +28,7 @@ class LeadRules {
   void AskForSeed(const core::SiteId& joined, Actions& actions);
 
   Actions Ready(const SiteReady& event);
+  Actions EnterReady();                          // those that wait and may enter now
   bool IsReady(const core::SiteId& site) const;  // it holds the anchors and has no place yet
   void Left(const core::SiteId& site) { std::erase(ready_, site); }
 
@@ -44,7 +45,6 @@ class LeadRules {
  private:
   bool HeardOfAllShards() const;
   std::string MissingShards() const;
-  Actions EnterReady();
   Actions StartIfEnough();
   Enter EnterNow(const core::SiteId& site);
 

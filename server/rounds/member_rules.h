@@ -46,7 +46,7 @@ class MemberRules {
  private:
   void Note(const core::SiteId& site) { gone_.Note(site, facts_.now_ms); }
   int64_t RanSince(int64_t since_ms) const;  // excluding the time in which the process stood still
-  int64_t lease_ms() const { return facts_.settings.membership.lease_ms; }
+  int64_t lease_ms() const { return facts_.lease_ms(); }
 
   RunFacts& facts_;
   GoneNames gone_;

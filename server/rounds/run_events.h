@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <variant>
@@ -10,6 +11,7 @@
 #include "absl/status/status.h"
 #include "core/ids.h"
 #include "core/membership.h"
+#include "core/round_config.h"
 #include "server/rounds/run_actions.h"
 
 namespace causeway::server {
@@ -116,6 +118,14 @@ struct ReleaseSite {  // out of quarantine: it joins anew, from the anchor
 struct RollBackRun {
   core::Version version = 0;
 };
+// Settings of rounds change, from these base versions of each fragment on (core/run_settings.h).
+struct SettingsChanged {
+  std::vector<core::Version> versions;
+  core::MembershipConfig membership;
+  core::ValuesConfig values;
+  std::function<int64_t(const core::SiteId&)> max_tokens_per_step;
+  bool goes_on = false;  // there are more steps than those that are done: a run that was done is not
+};
 // This process has a reason to hold the run, until an operator resumes it: no round closes, and sites hold. That
 // settles every later hold of the kind as well, and a stopped run is not held up. Not kept over a restart.
 enum class Hold {
@@ -137,7 +147,7 @@ struct StoodStill {
 using RunEvent =
     std::variant<JoinRequest, SiteReady, SiteReport, SiteDisconnected, SiteLeaves, ContributionAdmitted,
                  ContributionRefused, SeedComplete, ModelReplaced, ShardReported, MembershipChanged, PauseRun,
-                 ResumeRun, StopRun, DrainSite, ReleaseSite, RollBackRun, HoldRun, Tick, StoodStill>;
+                 ResumeRun, StopRun, DrainSite, ReleaseSite, RollBackRun, SettingsChanged, HoldRun, Tick, StoodStill>;
 
 struct JoinDecision {
   bool accepted = false;

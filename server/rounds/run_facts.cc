@@ -25,6 +25,28 @@ RunFacts::RunFacts(const RoundSettings& its_settings, core::RoundState its_state
   }
 }
 
+const RoundSettings& RunFacts::Of(core::FragmentId fragment) const {
+  for (const Earlier& earlier : earlier_) {
+    if (state.versions[fragment] < earlier.before[fragment]) return earlier.settings;
+  }
+  return settings;
+}
+
+int64_t RunFacts::lease_ms() const {
+  int64_t longest_ms = settings.membership.lease_ms;
+  for (core::FragmentId p = 0; p < num_fragments() && !earlier_.empty(); ++p) {
+    longest_ms = std::max(longest_ms, Of(p).membership.lease_ms);
+  }
+  return longest_ms;
+}
+
+void RunFacts::Change(const SettingsChanged& change) {
+  earlier_.push_back({settings, change.versions});
+  settings.membership = change.membership;
+  settings.values = change.values;
+  settings.max_tokens_per_step = change.max_tokens_per_step;
+}
+
 bool RunFacts::InSession(const SiteId& site, const core::SessionId& session) const {
   const auto found = state.sites.find(site);
   return found != state.sites.end() && found->second.state != SiteState::kGone && found->second.session == session;

@@ -10,6 +10,7 @@
 #include "core/membership.h"
 #include "core/schedule.h"
 #include "server/rounds/round_settings.h"
+#include "server/rounds/run_events.h"
 
 namespace causeway::server {
 
@@ -29,7 +30,7 @@ struct RunFacts {
 
   RunFacts(const RoundSettings& its_settings, core::RoundState its_state, int64_t its_now_ms);
 
-  const RoundSettings settings;
+  RoundSettings settings;  // as of now: who is in, when a round closes; shard and sync stay
   const core::FragmentSchedule schedule;
   core::RoundState state;
   int64_t now_ms;                      // of the latest event
@@ -38,6 +39,12 @@ struct RunFacts {
   bool held = false;                   // sites should hold before their next step, and no round closes: Holds
   // By fragment, the sites whose contribution to the open round was refused, and why: ValueRules.
   std::vector<std::map<core::SiteId, std::string>> refused;
+
+  // As of the fragment's open round, for what it merges and how.
+  const RoundSettings& Of(core::FragmentId fragment) const;
+  void Change(const SettingsChanged& change);
+  // A shorter lease holds once all rounds are of the change: sites have heard of it then.
+  int64_t lease_ms() const;
 
   bool synchronous() const { return settings.sync.mode == core::SyncMode::kSynchronous; }
   int num_fragments() const { return schedule.num_fragments(); }
@@ -51,6 +58,14 @@ struct RunFacts {
   // min_quorum sites then close it, since no further site may ever come. A draining site counts, too: in synchronous
   // mode it may have to wait for the update before it can end.
   bool Ending(core::FragmentId fragment) const;
+
+ private:
+  // Settings that were changed, and the base versions before which they held.
+  struct Earlier {
+    RoundSettings settings;
+    std::vector<core::Version> before;
+  };
+  std::vector<Earlier> earlier_;  // oldest first
 };
 
 }  // namespace causeway::server

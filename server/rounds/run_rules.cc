@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "server/rounds/gone_names.h"
 #include "server/rounds/reasons.h"
@@ -177,6 +178,14 @@ Outcome On(RuleParts& run, const MembershipChanged& event) {
 
 // ---- Operators ----
 
+// A round that waited for more sites may go on now: the next Tick closes it.
+Outcome On(RuleParts& run, const SettingsChanged& event) {
+  run.facts.Change(event);
+  if (event.goes_on) run.facts.state.finished = false;
+  LeadRules* const lead = Lead(run);
+  return {.actions = lead == nullptr ? Actions() : lead->EnterReady()};
+}
+
 absl::Status RefuseIfDone(const RuleParts& run) {
   if (StateOf(run.facts) != RunState::kDone) return absl::OkStatus();
   return absl::FailedPreconditionError("the run is done");
@@ -298,6 +307,26 @@ std::vector<SiteId> RunRules::ActiveSites() const { return parts_->facts.ActiveS
 std::vector<core::Version> RunRules::LastAdmitted(const SiteId& site) const {
   return parts_->rounds.LastAdmitted(site);
 }
+absl::StatusOr<ChangePlace> RunRules::PlaceOfChange(core::Step steps, std::optional<core::Step> at_step) const {
+  const RunFacts& facts = parts_->facts;
+  const std::vector<core::Version>& versions = facts.state.versions;
+  core::Step earliest = 1;
+  for (core::FragmentId p = 0; p < facts.num_fragments(); ++p) {
+    earliest = std::max(earliest, facts.schedule.SendStep(p, versions[p] + 1) + 1);
+  }
+  if (facts.state.finished && facts.ActiveSites().empty()) earliest = steps + 1;
+  if (at_step && *at_step < earliest) {
+    return absl::FailedPreconditionError(absl::StrCat("at_step: expected at least ", earliest,
+                                                      ", which no site can have passed when it hears of it, got ",
+                                                      *at_step));
+  }
+  ChangePlace place{.step = at_step.value_or(earliest), .versions = {}};
+  for (core::FragmentId p = 0; p < facts.num_fragments(); ++p) {
+    place.versions.push_back(std::max(versions[p] + 1, facts.schedule.FirstBaseAfter(p, place.step - 1)));
+  }
+  return place;
+}
+
 core::Membership RunRules::membership() const { return std::get<LeadRules>(parts_->role).membership(); }
 ShardReport RunRules::report() const { return std::get<ShardRules>(parts_->role).Report(Stranded(*parts_)); }
 

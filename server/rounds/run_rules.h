@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "server/rounds/round_settings.h"
 #include "server/rounds/run_events.h"
 #include "server/rounds/run_state.h"
@@ -29,6 +30,11 @@
 namespace causeway::server {
 
 struct RuleParts;
+
+struct ChangePlace {
+  core::Step step = 0;                  // the first with it
+  std::vector<core::Version> versions;  // of each fragment: the first base version with it
+};
 
 class RunRules {
  public:
@@ -68,6 +74,11 @@ class RunRules {
   // For each fragment, the base version of the site's last admitted contribution, merged or not; −1: none.
   std::vector<core::Version> LastAdmitted(const core::SiteId& site) const;
   bool MayHaveForgotten(const core::SiteId& site) const;
+
+  // From where a change of the settings holds: at the earliest from a step that no site can have passed when it hears
+  // of it in synchronous mode (two rounds of each fragment lie between), or once all steps are done from the next one.
+  // FAILED_PRECONDITION: `at_step`, if it is given, is before that.
+  absl::StatusOr<ChangePlace> PlaceOfChange(core::Step steps, std::optional<core::Step> at_step) const;
 
   core::Membership membership() const;  // of shard 0, for the others
   ShardReport report() const;           // of another, for shard 0

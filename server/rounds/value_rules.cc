@@ -44,16 +44,17 @@ core::NormsOfRounds HistoryFor(const core::RoundState& state, const SiteId& site
 
 absl::Status ValueRules::Check(const SiteId& site, FragmentId fragment, const core::Admitted& contribution) const {
   RETURN_IF_ERROR(CheckQuarantine(site, fragment));
-  return CheckCounts(site, contribution);
+  return CheckCounts(site, fragment, contribution);
 }
 
-absl::Status ValueRules::CheckCounts(const SiteId& site, const core::Admitted& contribution) const {
+absl::Status ValueRules::CheckCounts(const SiteId& site, FragmentId fragment,
+                                     const core::Admitted& contribution) const {
   const int64_t tokens = contribution.tokens, steps = contribution.steps;
   if (tokens < 0 || steps < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected tokens and steps of at least 0, got ", tokens, " tokens and ", steps, " steps"));
   }
-  if (facts_.settings.membership.weights != core::WeightRule::kUniform && (tokens == 0 || steps == 0)) {
+  if (facts_.Of(fragment).membership.weights != core::WeightRule::kUniform && (tokens == 0 || steps == 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat("contributions are weighted by tokens (weights): expected at least one token and one step, got ",
                      tokens, " tokens and ", steps, " steps"));
@@ -102,11 +103,11 @@ NormBound ValueRules::BoundFor(const SiteId& site, FragmentId fragment, const co
 
 std::optional<std::string> ValueRules::WhyTooLong(const SiteId& site, FragmentId fragment,
                                                   const core::Admitted& contribution, int64_t parameters) const {
-  if (facts_.settings.values.gate == 0 || facts_.settings.values.clip) return std::nullopt;
+  const core::ValuesConfig& values = facts_.Of(fragment).values;
+  if (values.gate == 0 || values.clip) return std::nullopt;
   const NormBound bound = BoundFor(site, fragment, contribution, parameters);
-  if (bound.Ratio(contribution.norm) <= facts_.settings.values.gate) return std::nullopt;
-  return absl::StrCat(Describe(bound, contribution.norm), "; at most ", facts_.settings.values.gate,
-                      " are taken (values.gate)");
+  if (bound.Ratio(contribution.norm) <= values.gate) return std::nullopt;
+  return absl::StrCat(Describe(bound, contribution.norm), "; at most ", values.gate, " are taken (values.gate)");
 }
 
 void ValueRules::Refuse(const ContributionRefused& event) {
@@ -126,7 +127,7 @@ void ValueRules::Admit(const ContributionAdmitted& event) {
     const NormBound bound = BoundFor(event.site, event.fragment, contribution, event.parameters);
     if (bound.Ratio(contribution.norm) > kAlarmingRatio) {
       // Scaled to the gate it is soon undone; otherwise by as many rounds as it was too long, at the least.
-      const double ratio = facts_.settings.values.clip ? 0 : std::min(bound.Ratio(contribution.norm), kEver);
+      const double ratio = facts_.Of(event.fragment).values.clip ? 0 : std::min(bound.Ratio(contribution.norm), kEver);
       outliers_.push_back({.site = event.site,
                            .fragment = event.fragment,
                            .base = facts_.state.versions[event.fragment],
@@ -187,7 +188,7 @@ void ValueRules::Close(CloseRound& close) {
 }
 
 void ValueRules::Weigh(CloseRound& close, std::vector<std::string>& said) const {
-  const core::WeightRule rule = facts_.settings.membership.weights;
+  const core::WeightRule rule = facts_.Of(close.fragment).membership.weights;
   for (CloseRound::Contributor& contributor : close.contributors) {
     const core::Admitted& admitted = facts_.state.contributions[close.fragment].at(contributor.site);
     const int64_t steps = CountedSteps(contributor.site, close.fragment, admitted);
@@ -201,7 +202,7 @@ void ValueRules::Weigh(CloseRound& close, std::vector<std::string>& said) const 
 }
 
 void ValueRules::Cap(CloseRound& close, std::vector<std::string>& said) const {
-  const double cap = facts_.settings.values.weight_cap;
+  const double cap = facts_.Of(close.fragment).values.weight_cap;
   if (cap == 0) return;
   std::vector<double> weights;
   for (const CloseRound::Contributor& contributor : close.contributors) weights.push_back(contributor.weight);
@@ -217,12 +218,13 @@ void ValueRules::Cap(CloseRound& close, std::vector<std::string>& said) const {
 }
 
 void ValueRules::Clip(CloseRound& close, std::vector<std::string>& said) const {
-  if (!facts_.settings.values.clip) return;
+  const core::ValuesConfig& values = facts_.Of(close.fragment).values;
+  if (!values.clip) return;
   for (CloseRound::Contributor& contributor : close.contributors) {
     const core::Admitted& admitted = facts_.state.contributions[close.fragment].at(contributor.site);
     if (admitted.norm <= 0 || HistoryFor(facts_.state, contributor.site, close.fragment).empty()) continue;
     const NormBound bound = BoundFor(contributor.site, close.fragment, admitted, /*parameters=*/1);
-    const double ratio = bound.Ratio(admitted.norm) / facts_.settings.values.gate;
+    const double ratio = bound.Ratio(admitted.norm) / values.gate;
     if (ratio <= 1) continue;
     contributor.clip = static_cast<float>(1 / ratio);
     said.push_back(absl::StrFormat("%s scaled by %.2g", contributor.site, contributor.clip));

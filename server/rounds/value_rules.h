@@ -37,7 +37,8 @@ class ValueRules {
 
  private:
   absl::Status CheckQuarantine(const core::SiteId& site, core::FragmentId fragment) const;
-  absl::Status CheckCounts(const core::SiteId& site, const core::Admitted& contribution) const;
+  absl::Status CheckCounts(const core::SiteId& site, core::FragmentId fragment,
+                           const core::Admitted& contribution) const;
   int64_t CountedSteps(const core::SiteId& site, core::FragmentId fragment, const core::Admitted& contribution) const;
   NormBound BoundFor(const core::SiteId& site, core::FragmentId fragment, const core::Admitted& contribution,
                      int64_t parameters) const;

@@ -14,8 +14,8 @@ namespace causeway::server {
 using core::SiteId;
 using core::SiteRecord;
 
-std::optional<RoundCodecs> Decisions::DecideCodecs(core::FragmentId fragment, RunParts& run) {
-  const std::optional<RoundCodecs> codecs = codecs_.Decide(fragment, run.rules.ActiveSites());
+std::optional<RoundCodecs> Decisions::DecideCodecs(const CloseRound& round, RunParts& run) {
+  const std::optional<RoundCodecs> codecs = codecs_.Decide(round.fragment, round.base, run.rules.ActiveSites());
   for (const std::string& change : codecs_.TakeChanges()) {
     spdlog::info("codec {}", change);
     run.outbox.Note("codec", change);
@@ -26,10 +26,10 @@ std::optional<RoundCodecs> Decisions::DecideCodecs(core::FragmentId fragment, Ru
 void Decisions::Carry(const CloseRound& action, RunParts& run) {
   RoundRecord round{.fragment = action.fragment,
                     .base = action.base,
-                    .outer = config_.outer,
+                    .outer = settings_.AtVersion(action.fragment, action.base).outer,
                     .sites = action.sites,
                     .reason = action.reason,
-                    .codecs = DecideCodecs(action.fragment, run),
+                    .codecs = DecideCodecs(action, run),
                     .rolled_back_to = action.rolled_back_to};
   std::vector<double> weights;
   for (const CloseRound::Contributor& contributor : action.contributors) weights.push_back(contributor.weight);

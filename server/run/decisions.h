@@ -21,9 +21,9 @@ namespace causeway::server {
 class Decisions {
  public:
   // All outlive it.
-  Decisions(const core::RunConfig& config, const core::Clock& clock, RunModel& model, RunCodecs& codecs,
+  Decisions(const core::RunSettings& settings, const core::Clock& clock, RunModel& model, RunCodecs& codecs,
             OpenUploads& uploads, RunFigures& figures)
-      : config_(config), clock_(clock), model_(model), codecs_(codecs), uploads_(uploads), figures_(figures) {}
+      : settings_(settings), clock_(clock), model_(model), codecs_(codecs), uploads_(uploads), figures_(figures) {}
 
   // Takes the round's contributions; they are merged once the decision is durable.
   void Carry(const CloseRound& action, RunParts& run);
@@ -31,12 +31,12 @@ class Decisions {
   int64_t count() const { return closed_; }                         // in this life
 
  private:
-  std::optional<RoundCodecs> DecideCodecs(core::FragmentId fragment, RunParts& run);
+  std::optional<RoundCodecs> DecideCodecs(const CloseRound& round, RunParts& run);
   void NoteMembers(const CloseRound& action, RunParts& run);
   std::string WhyMissed(const CloseRound& action, const core::SiteId& site, const core::SiteRecord& record,
                         const Member& member) const;
 
-  const core::RunConfig& config_;
+  const core::RunSettings& settings_;
   const core::Clock& clock_;
   RunModel& model_;
   RunCodecs& codecs_;

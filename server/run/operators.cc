@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "server/run/run_exchange.h"
 
@@ -102,6 +103,25 @@ absl::StatusOr<std::vector<core::Version>> Operators::RollBack(core::Version ver
     return absl::OkStatus();
   }));
   return versions;
+}
+
+absl::StatusOr<core::SettingsRevision> Operators::ChangeSettings(const v1::ChangeSettingsRequest& request) {
+  RETURN_IF_ERROR(CheckLeads("set"));
+  SettingsForms::Changes changes;
+  for (const v1::SettingChange& change : request.changes()) changes.emplace_back(change.key(), change.value());
+  if (changes.empty()) return absl::InvalidArgumentError("set: expected KEY=VALUE, got none");
+  ASSIGN_OR_RETURN(const core::SettingsRevision revision, run_.With([&](Run& run) {
+    absl::StatusOr<core::SettingsRevision> changed = run.ChangeSettings(changes, request.at_step(), request.dry_run());
+    run.Publish();
+    return changed;
+  }));
+  if (!request.dry_run()) {
+    journal_.Flush();
+    RETURN_IF_ERROR(run_.status());
+    spdlog::info("settings, revision {}, from step {}: {}", revision.number, revision.step,
+                 absl::StrJoin(revision.changes, ", "));
+  }
+  return revision;
 }
 
 absl::Status Operators::RecordCommand(const std::string& text) {

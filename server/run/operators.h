@@ -31,6 +31,11 @@ class Operators {
   // version of each fragment. FAILED_PRECONDITION: the version is not kept; the message lists those that are.
   absl::StatusOr<std::vector<core::Version>> RollBack(core::Version version);
 
+  // The settings of the run change: from `at_step` on, or 0: as soon as no site can have passed it
+  // (core/run_settings.h). INVALID_ARGUMENT, FAILED_PRECONDITION: a value that is not accepted; a key that cannot
+  // change, with the reason.
+  absl::StatusOr<core::SettingsRevision> ChangeSettings(const v1::ChangeSettingsRequest& request);
+
   absl::Status RecordCommand(const std::string& text);  // a command and its result (commands.h)
 
  private:

@@ -106,6 +106,16 @@ void Parameters::Run() {
   }
 }
 
+namespace {
+
+// Where feedback begins or ends with a change of the settings, the residual begins with zeros, or goes.
+void FitResidual(const core::Fragment& fragment, float feedback, core::FragmentState& state) {
+  const size_t values = feedback > 0 ? fragment.padded_values() : 0;
+  if (state.residual.size() != values) state.residual = core::AlignedFloats(values);
+}
+
+}  // namespace
+
 absl::Status Parameters::MergeOne(MergeJob& job) {
   const RoundRecord& round = job.round;
   if (round.rolled_back_to) return RollBack(round);
@@ -121,7 +131,7 @@ absl::Status Parameters::MergeOne(MergeJob& job) {
     while (slot.updates.begin()->first <= round.base - core::kRetainedUpdates) slot.updates.erase(slot.updates.begin());
   }
   const core::Fragment& fragment = options_.map.fragment(round.fragment);
-  MergeSettings settings = options_.merge;
+  MergeSettings settings = options_.merge(round.fragment, round.base);
   if (round.codecs) settings.down = settings.down.With(round.codecs->down);
   const auto num_chunks = static_cast<int>(codecs::PlanChunks(fragment, settings.down).size());
   // Done here, and not when the round is decided: readers are woken without the lock under which decisions are made.
@@ -134,6 +144,7 @@ absl::Status Parameters::MergeOne(MergeJob& job) {
     inputs.push_back({round.contributors[i].site, round.contributors[i].weight, views[i]});
   }
   settings.outer = round.outer;
+  FitResidual(fragment, settings.feedback_down, slot.state);
   settings.threads = &merge_threads_;
   int emitted = 0;
   int64_t bytes = 0;

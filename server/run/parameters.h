@@ -59,7 +59,8 @@ struct ParametersOptions {
   core::FragmentMap map;
   uint64_t generation = 0;  // of the model
   std::shared_ptr<Waiters> waiters = std::make_shared<Waiters>();
-  MergeSettings merge;  // without threads, which are created here
+  // The settings of a round, by its base version; without threads, which are created here. Any thread.
+  std::function<MergeSettings(core::FragmentId fragment, core::Version base)> merge;
   int merge_threads = core::UsableCores();
   int64_t snapshot_every = 0;  // rounds; 0 = only on request
   Journal* journal = nullptr;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "core/limits.h"
 #include "core/random.h"
@@ -27,16 +28,77 @@ std::variant<LeadShard, FollowerShard> RoleOf(const RunOptions& options, OwnRepo
 
 Run::Run(const RunOptions& options, Journal& journal, RunFigures& figures, OwnReport& report,
          RunModel::Listeners listeners)
-    : admission(options.config, options.shard, options.bounds, options.new_run,
+    : settings(options.config),
+      admission(options.config, options.shard, options.bounds, options.new_run,
                 !options.completed && journal.identity().may_have_lost_its_end,
                 Claims(journal.identity(), core::DeviceRandom(), options.shard)),
-      codecs(options.config),
+      codecs(settings),
       uploads(model, codecs, figures, *options.clock),
-      decisions(options.config, *options.clock, model, codecs, uploads, figures),
+      decisions(settings, *options.clock, model, codecs, uploads, figures),
       options_(options),
       journal_(journal),
       shard_(RoleOf(options, report)),
-      model(options.config, &journal, std::move(listeners)) {}
+      model(settings, &journal, std::move(listeners)) {}
+
+// ---- Settings ----
+
+absl::Status Run::RestoreSettings(const std::vector<core::SettingsRevision>& revisions) {
+  for (const core::SettingsRevision& revision : revisions) {
+    if (options_.settings.read == nullptr) return absl::DataLossError("the settings have changed, and cannot be read");
+    ASSIGN_OR_RETURN(core::RunConfig config, options_.settings.read(revision.run_config));
+    settings.Add(revision, std::move(config));
+  }
+  durable_revision_ = settings.revision();
+  return absl::OkStatus();
+}
+
+void Run::TellRules(const core::SettingsRevision& revision, bool goes_on, int64_t now_ms) {
+  const RoundSettings changed = RulesOf(settings.newest(), options_.shard);
+  Apply(SettingsChanged{revision.versions, changed.membership, changed.values, changed.max_tokens_per_step, goes_on},
+        now_ms);
+}
+
+absl::StatusOr<core::SettingsRevision> Run::ChangeSettings(const SettingsForms::Changes& changes, core::Step at_step,
+                                                           bool dry_run) {
+  const core::RunConfig& before = settings.newest();
+  if (!options_.shard.alone()) {
+    return absl::FailedPreconditionError("the settings of a run of several shards cannot change while it runs yet");
+  }
+  if (options_.settings.change == nullptr) return absl::UnimplementedError("this coordinator cannot change settings");
+  ASSIGN_OR_RETURN(SettingsForms::Changed changed, options_.settings.change(before, changes));
+  if (changed.changes.empty()) return absl::FailedPreconditionError("the run has these values already");
+  const std::optional<core::Step> wanted = at_step > 0 ? std::optional(at_step) : std::nullopt;
+  ASSIGN_OR_RETURN(ChangePlace place, rules->PlaceOfChange(before.steps, wanted));
+  const core::Step steps = changed.config.steps;
+  if (steps != before.steps && steps != 0 && steps < place.step) {
+    return absl::FailedPreconditionError(absl::StrCat("run.steps: expected 0, or at least ", place.step,
+                                                      ", the first step that a change can hold from, got ", steps));
+  }
+  core::SettingsRevision revision{.number = settings.revision() + 1,
+                                  .step = place.step,
+                                  .versions = std::move(place.versions),
+                                  .run_config = std::move(changed.run_config),
+                                  .changes = std::move(changed.changes),
+                                  .unix_ms = options_.clock->UnixMs()};
+  if (dry_run) return revision;
+  const bool goes_on = before.steps > 0 && (steps == 0 || steps > before.steps);
+  settings.Add(revision, std::move(changed.config));
+  outbox.Store(revision);
+  outbox.StateChanged();
+  outbox.Note("set", absl::StrCat("revision ", revision.number, ", from step ", revision.step, ": ",
+                                  absl::StrJoin(revision.changes, ", ")));
+  outbox.Then([this, number = revision.number] { durable_revision_ = number; });
+  TellRules(revision, goes_on, options_.clock->NowMs());
+  return revision;
+}
+
+std::vector<core::SettingsRevision> Run::SettingsAfter(int64_t number) const {
+  std::vector<core::SettingsRevision> later = settings.After(number);
+  std::erase_if(later, [this](const core::SettingsRevision& one) { return one.number > durable_revision_; });
+  return later;
+}
+
+// ---- The state of earlier lives ----
 
 void Run::Restore(const StoredRun& stored, int64_t now_ms) {
   const core::RunConfig& config = options_.config;
@@ -50,6 +112,9 @@ void Run::Restore(const StoredRun& stored, int64_t now_ms) {
     BeginModel();
   }
   rules = std::make_unique<RunRules>(RulesOf(config, options_.shard), stored.rounds, now_ms, model.fact().seeder());
+  for (const core::SettingsRevision& revision : settings.After(0)) {
+    TellRules(revision, /*goes_on=*/false, now_ms);
+  }
   outbox.Note("start", absl::StrCat("epoch ", journal_.identity().epoch));
   for (const std::string& repaired : journal_.repaired()) {
     spdlog::warn("{}", repaired);

@@ -5,10 +5,14 @@
 // One owner at a time, but for `model.parameters()`.
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <string>
 #include <variant>
+#include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/run_settings.h"
 #include "server/rounds/run_rules.h"
 #include "server/run/admission.h"
 #include "server/run/decisions.h"
@@ -53,6 +57,15 @@ class Run {
   LeadShard* lead() { return std::get_if<LeadShard>(&shard_); }
   FollowerShard* follower() { return std::get_if<FollowerShard>(&shard_); }
 
+  // Operators: the settings change, from a round and a step on; sites hear of it once it is durable.
+  absl::StatusOr<core::SettingsRevision> ChangeSettings(const SettingsForms::Changes& changes, core::Step at_step,
+                                                        bool dry_run);
+  // Those that sites may hear of. Any thread.
+  std::vector<core::SettingsRevision> SettingsAfter(int64_t number) const;
+  // Before Restore: the changes that earlier lives have stored.
+  absl::Status RestoreSettings(const std::vector<core::SettingsRevision>& revisions);
+
+  core::RunSettings settings;
   Admission admission;
   std::unique_ptr<RunRules> rules;
   Members members;
@@ -64,6 +77,8 @@ class Run {
   Decisions decisions;
 
  private:
+  void TellRules(const core::SettingsRevision& revision, bool goes_on, int64_t now_ms);
+
   void Do(const RequestSeed& action);
   void Do(const Enter& action);
   void Do(const CloseRound& action);
@@ -72,6 +87,7 @@ class Run {
 
   const RunOptions& options_;
   Journal& journal_;
+  std::atomic<int64_t> durable_revision_ = 0;
   Notices notices_;
   std::variant<LeadShard, FollowerShard> shard_;
 

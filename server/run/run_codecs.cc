@@ -35,8 +35,9 @@ codecs::LegCodec RunCodecs::UpLeg(const RoundRecord& round) const {
   return codecs::UpLeg(config_).With(round.codecs ? round.codecs->up : config_.codec.up);
 }
 
-std::optional<RoundCodecs> RunCodecs::Decide(core::FragmentId fragment, const std::vector<core::SiteId>& active) {
-  if (!choose_up_ && !choose_down_) return std::nullopt;
+std::optional<RoundCodecs> RunCodecs::Decide(core::FragmentId fragment, core::Version base,
+                                             const std::vector<core::SiteId>& active) {
+  if (!choose_up_ && !choose_down_ && settings_.revision() == 0) return std::nullopt;
   const double round_s = static_cast<double>(config_.sync.sync_every) * speeds_.StepS(active);
   const auto choose = [&](const char* name, std::optional<CodecChoice>& choice, SiteSpeeds::Leg leg) {
     if (!choice) return;
@@ -46,13 +47,17 @@ std::optional<RoundCodecs> RunCodecs::Decide(core::FragmentId fragment, const st
   };
   choose("up", choose_up_, SiteSpeeds::Leg::kUp);
   choose("down", choose_down_, SiteSpeeds::Leg::kDown);
-  const RoundCodecs codecs{.up = up_[fragment], .down = down(), .next_up = up()};
+  const core::CodecId down = settings_.AtVersion(fragment, base).codec.down;
+  const core::CodecId next_up = settings_.AtVersion(fragment, base + 1).codec.up;
+  const RoundCodecs codecs{.up = up_[fragment],
+                           .down = choose_down_ ? choose_down_->codec() : down,
+                           .next_up = choose_up_ ? choose_up_->codec() : next_up};
   up_[fragment] = codecs.next_up;
   return codecs;
 }
 
 std::set<core::CodecId> RunCodecs::all() const {
-  std::set<core::CodecId> all = {config_.codec.up, config_.codec.down};
+  std::set<core::CodecId> all = {config_.codec.up, config_.codec.down, up(), down()};
   all.insert(config_.codec.allow_up.begin(), config_.codec.allow_up.end());
   all.insert(config_.codec.allow_down.begin(), config_.codec.allow_down.end());
   return all;

@@ -1,4 +1,4 @@
-// The codecs of a run's rounds, where its config lets the coordinator choose (`codec.up: auto`).
+// The codecs of a run's rounds: as its settings say, or where they let the coordinator choose (`codec.up: auto`).
 //
 //   round v → v + 1 is decided ─► down: of its update; next_up: of contributions to v + 1 ─► journal, DownloadHeader
 //
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "codecs/chunk_plan.h"
-#include "core/run_config.h"
+#include "core/run_settings.h"
 #include "server/rounds/codec_choice.h"
 #include "server/store/records.h"
 
@@ -22,7 +22,7 @@ namespace causeway::server {
 
 class RunCodecs {
  public:
-  explicit RunCodecs(const core::RunConfig& config) : config_(config) {}
+  explicit RunCodecs(const core::RunSettings& settings) : settings_(settings), config_(settings.first()) {}
 
   void SetMap(const core::FragmentMap& map);
   // Restores the codec of contributions to the fragment's version, as an earlier life decided; none: as the config
@@ -35,20 +35,23 @@ class RunCodecs {
   codecs::LegCodec UpLeg(core::FragmentId fragment) const { return codecs::UpLeg(config_).With(up_[fragment]); }
   codecs::LegCodec UpLeg(const RoundRecord& round) const;
 
-  // Decides the codecs of a round of the fragment. None if there is no choice.
-  std::optional<RoundCodecs> Decide(core::FragmentId fragment, const std::vector<core::SiteId>& active);
+  // Decides the codecs of the fragment's round of base version `base`. None if there is no choice, and the settings
+  // have not changed.
+  std::optional<RoundCodecs> Decide(core::FragmentId fragment, core::Version base,
+                                    const std::vector<core::SiteId>& active);
   // The changes made by the last decision, in words: "up: …".
   std::vector<std::string> TakeChanges() { return std::exchange(changes_, {}); }
 
   std::set<core::CodecId> all() const;  // those that a site must support
   // The current codec and its reason; empty: the config sets it.
-  core::CodecId up() const { return choose_up_ ? choose_up_->codec() : config_.codec.up; }
-  core::CodecId down() const { return choose_down_ ? choose_down_->codec() : config_.codec.down; }
+  core::CodecId up() const { return choose_up_ ? choose_up_->codec() : settings_.newest().codec.up; }
+  core::CodecId down() const { return choose_down_ ? choose_down_->codec() : settings_.newest().codec.down; }
   std::string reason_up() const { return choose_up_ ? choose_up_->reason() : ""; }
   std::string reason_down() const { return choose_down_ ? choose_down_->reason() : ""; }
 
  private:
-  const core::RunConfig config_;
+  const core::RunSettings& settings_;
+  const core::RunConfig& config_;  // what no change touches: exempt kinds, the seed, the choice
   SiteSpeeds speeds_;
   std::optional<CodecChoice> choose_up_, choose_down_;
   std::vector<core::CodecId> up_;  // of each fragment's version

@@ -50,6 +50,7 @@ v1::RunDescription RunExchange::Describe() const {
 
 absl::Status RunExchange::Begin(const StoredRun& stored) {
   core::MutexLock lock(mutex_);
+  RETURN_IF_ERROR(run_.RestoreSettings(stored.settings));
   run_.Restore(stored, started_ms_);
   report_.MakeNotedDurable();
   return stored.rounds.seeded ? run_.RestoreFragments(stored.fragments, started_ms_) : absl::OkStatus();
@@ -139,6 +140,7 @@ StatusSnapshot RunExchange::Status() const {
                            .seeding = run_.seeding,
                            .admission = run_.admission,
                            .codecs = run_.codecs,
+                           .settings = run_.settings,
                            .eval_loss = run_.evaluations.loss(),
                            .shown_shards = shown_shards_,
                            .epoch = journal_->identity().epoch,

@@ -35,19 +35,23 @@ void RunModel::Begin(Outbox& outbox) {
   welcome_.set_generation(fact_.generation());
   transport::ToProto(map.manifest(), welcome_.mutable_manifest());
   transport::ToProto(map, welcome_.mutable_fragments());
-  const MergeSettings merge{.outer = config_.outer,
-                            .down = codecs::DownLeg(config_),
-                            .feedback_down = config_.codec.feedback_down,
-                            .zstd = config_.codec.zstd,
-                            .rule = config_.membership.merge};
-  parameters_ = std::make_shared<Parameters>(ParametersOptions{.map = map,
-                                                               .generation = fact_.generation(),
-                                                               .waiters = waiters_,
-                                                               .merge = merge,
-                                                               .snapshot_every = config_.checkpoint.every_rounds,
-                                                               .journal = &journal_,
-                                                               .merged = listeners_.merged,
-                                                               .failed = listeners_.failed});
+  const auto merge = [this](core::FragmentId fragment, core::Version base) {
+    const core::RunConfig& config = settings_.AtVersion(fragment, base);
+    return MergeSettings{.outer = config.outer,
+                         .down = codecs::DownLeg(config),
+                         .feedback_down = config.codec.feedback_down,
+                         .zstd = config.codec.zstd,
+                         .rule = config.membership.merge};
+  };
+  parameters_ =
+      std::make_shared<Parameters>(ParametersOptions{.map = map,
+                                                     .generation = fact_.generation(),
+                                                     .waiters = waiters_,
+                                                     .merge = merge,
+                                                     .snapshot_every = settings_.first().checkpoint.every_rounds,
+                                                     .journal = &journal_,
+                                                     .merged = listeners_.merged,
+                                                     .failed = listeners_.failed});
   outbox.Then([waiters = waiters_, generation = fact_.generation()] { waiters->BeginGeneration(generation); });
 }
 

@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "causeway/v1/coordinator.pb.h"
-#include "core/run_config.h"
+#include "core/run_settings.h"
 #include "server/rounds/model_fact.h"
 #include "server/run/outbox.h"
 #include "server/run/parameters.h"
@@ -34,9 +34,9 @@ class RunModel {
     std::function<void(const MergedRound&)> merged;
     std::function<void(const absl::Status&)> failed;
   };
-  // `config` and `journal` outlive it.
-  RunModel(const core::RunConfig& config, Journal* journal, Listeners listeners)
-      : config_(config), journal_(*journal), listeners_(std::move(listeners)) {}
+  // `settings` and `journal` outlive it.
+  RunModel(const core::RunSettings& settings, Journal* journal, Listeners listeners)
+      : settings_(settings), journal_(*journal), listeners_(std::move(listeners)) {}
 
   ModelFact& fact() { return fact_; }
   const ModelFact& fact() const { return fact_; }
@@ -64,7 +64,7 @@ class RunModel {
                                                   const std::vector<StoredContribution>& stored) const;
 
  private:
-  const core::RunConfig& config_;
+  const core::RunSettings& settings_;
   Journal& journal_;
   const Listeners listeners_;
   ModelFact fact_;

@@ -4,8 +4,11 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/clock.h"
 #include "core/run_config.h"
 #include "core/shard.h"
@@ -14,10 +17,24 @@
 
 namespace causeway::server {
 
+// The forms of a run's settings, which belong to formats/.
+struct SettingsForms {
+  struct Changed {
+    core::RunConfig config;
+    std::string run_config;            // serialized
+    std::vector<std::string> changes;  // "inner.lr: 0.003 → 0.0001"; empty: nothing differs
+  };
+  using Changes = std::vector<std::pair<std::string, std::string>>;  // keys and values, as typed
+  std::function<absl::StatusOr<Changed>(const core::RunConfig& now, const Changes& changes)> change;
+  std::function<absl::StatusOr<core::RunConfig>(const std::string& run_config)> read;
+  std::function<std::string(const core::RunConfig& config)> json;
+};
+
 struct RunOptions {
   core::RunConfig config;
   std::string run_config;   // the same, serialized, for sites
   std::string config_json;  // the same, for /status
+  SettingsForms settings;   // without them the settings cannot change
   const core::Clock* clock = &core::SystemClock();
   StatusBoard* board = nullptr;  // updated by Tick; outlives the coordinator; nullptr: no status
   // This coordinator's place among several; a shard beyond the first follows the one at `lead`.

@@ -81,7 +81,7 @@ SiteStatus StatusOf(const RunView& run, const SiteId& site, const SiteRecord& re
     if (run.rounds_closed > 0) status.merged_weight = member.merged_weight / static_cast<double>(run.rounds_closed);
     if (member.joined_ms) status.joined_s = SecondsOf(now_ms - *member.joined_ms);
     if (member.silent_ms && record.state != SiteState::kGone) {
-      const int64_t left_ms = *member.silent_ms + run.options.config.membership.lease_ms - now_ms;
+      const int64_t left_ms = *member.silent_ms + run.settings.newest().membership.lease_ms - now_ms;
       status.lease_s_left = SecondsOf(std::max<int64_t>(0, left_ms));
     }
     status.last_merged = member.last_merged;
@@ -109,30 +109,33 @@ SiteStatus StatusOf(const RunView& run, const SiteId& site, const SiteRecord& re
 
 StatusSnapshot SnapshotOf(const RunView& run) {
   const core::RoundState& state = run.rules.state();
-  StatusSnapshot snapshot{.run_id = run.options.config.run_id,
-                          .protocol = transport::kProtocol,
-                          .epoch = run.epoch,
-                          .shard = run.options.shard,
-                          .state = RunStateName(run.rules.run_state()),
-                          .reason = run.rules.Reason(),
-                          .uptime_s = SecondsOf(run.options.clock->NowMs() - run.started_ms),
-                          .parameters = run.model.known() ? core::NumParameters(run.model.map().manifest()) : 0,
-                          .codec = run.options.config.codec,
-                          .codec_reason_up = run.codecs.reason_up(),
-                          .codec_reason_down = run.codecs.reason_down(),
-                          .config_json = run.options.config_json,
-                          .eval_loss_start = run.eval_loss.start,
-                          .eval_loss_latest = run.eval_loss.latest,
-                          .eval_loss_versions = run.eval_loss.versions,
-                          .eval_loss_reason = run.admission.data().WhyNoLoss(),
-                          .unix_ms = run.options.clock->UnixMs(),
-                          .mode = run.options.config.sync.mode,
-                          .min_sites = run.options.config.membership.min_sites,
-                          .min_quorum = run.options.config.membership.min_quorum,
-                          .paused = state.paused,
-                          .stopped = state.stopped,
-                          .finished = state.finished,
-                          .rounds_decided = run.rounds_closed};
+  const core::RunConfig& config = run.settings.newest();
+  StatusSnapshot snapshot{
+      .run_id = run.options.config.run_id,
+      .protocol = transport::kProtocol,
+      .epoch = run.epoch,
+      .shard = run.options.shard,
+      .state = RunStateName(run.rules.run_state()),
+      .reason = run.rules.Reason(),
+      .uptime_s = SecondsOf(run.options.clock->NowMs() - run.started_ms),
+      .parameters = run.model.known() ? core::NumParameters(run.model.map().manifest()) : 0,
+      .codec = config.codec,
+      .codec_reason_up = run.codecs.reason_up(),
+      .codec_reason_down = run.codecs.reason_down(),
+      .config_json = run.settings.revision() == 0 ? run.options.config_json : run.options.settings.json(config),
+      .settings = run.settings.After(0),
+      .eval_loss_start = run.eval_loss.start,
+      .eval_loss_latest = run.eval_loss.latest,
+      .eval_loss_versions = run.eval_loss.versions,
+      .eval_loss_reason = run.admission.data().WhyNoLoss(),
+      .unix_ms = run.options.clock->UnixMs(),
+      .mode = run.options.config.sync.mode,
+      .min_sites = config.membership.min_sites,
+      .min_quorum = config.membership.min_quorum,
+      .paused = state.paused,
+      .stopped = state.stopped,
+      .finished = state.finished,
+      .rounds_decided = run.rounds_closed};
   snapshot.away = run.shown_shards.Away(run.options.shard, run.started_ms, run.options.clock->NowMs());
   snapshot.codec.up = run.codecs.up();
   snapshot.codec.down = run.codecs.down();

@@ -26,6 +26,7 @@ struct RunView {
   const Seeding& seeding;
   const Admission& admission;
   const RunCodecs& codecs;
+  const core::RunSettings& settings;
   const EvalLoss& eval_loss;
   const ShownShards& shown_shards;
   uint64_t epoch = 0;

@@ -85,6 +85,9 @@ void SiteCalls::Join(Run& run, const std::shared_ptr<SitePeer>& peer, const v1::
   run.outbox.StateChanged();
   if (!decision.resumed) run.outbox.Note("join", site, -1, absl::StrCat("version ", OfSite(join.software_version())));
   *answer.mutable_welcome() = run.admission.Welcome(join, decision, continues, run.model.welcome(), *run.rules);
+  for (const core::SettingsRevision& revision : run.settings.After(0)) {  // durable before this message leaves
+    transport::ToProto(revision, answer.mutable_welcome()->add_revisions());
+  }
   run.members.Send(site, answer, run.outbox);
   const bool drains = run.rules->state().sites.at(site).state == core::SiteState::kDraining;
   if (drains) run.members.Send(site, DrainMessage(), run.outbox);  // it may not know
@@ -139,7 +142,7 @@ void SiteCalls::Disconnected(const SitePeer* peer) {
     run.members.Silent(site, now_ms);
     run.Apply(SiteDisconnected{site, run.members[site].session}, now_ms);
     spdlog::warn("site {}: its control stream broke; its name is kept for {} ms", site,
-                 options_.config.membership.lease_ms);
+                 run.settings.newest().membership.lease_ms);
   });
 }
 

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <span>
 
+#include "absl/strings/str_join.h"
 #include "core/digest.h"
 #include "server/status/alarms.h"
 #include "server/status/json_writer.h"
@@ -320,6 +321,15 @@ void WriteRun(JsonWriter& json, const StatusSnapshot& snapshot, bool reduced) {
   json.Member("details", reduced ? "reduced" : "full");
   json.Key("config");
   json.Raw(snapshot.config_json.empty() ? "null" : snapshot.config_json);
+  WriteArray(json, "settings", snapshot.settings, [&](const core::SettingsRevision& revision) {
+    json.BeginObject();
+    json.Member("revision", revision.number);
+    json.Member("unix_ms", revision.unix_ms);
+    json.Member("step", revision.step);
+    json.Member("changes", absl::StrJoin(revision.changes, ", "));
+    WriteArray(json, "versions", revision.versions, [&](core::Version version) { json.Value(version); });
+    json.EndObject();
+  });
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "core/data_fingerprint.h"
 #include "core/log_figures.h"
 #include "core/membership.h"
+#include "core/run_settings.h"
 #include "core/shard.h"
 #include "core/sync_config.h"
 #include "server/status/outer_gradients.h"
@@ -191,6 +192,7 @@ struct StatusSnapshot {
   core::CodecConfig codec;                         // the codecs now used up and down
   std::string codec_reason_up, codec_reason_down;  // for those, where they are chosen
   std::string config_json;
+  std::vector<core::SettingsRevision> settings;  // the changes of the config since the run began, oldest first
   std::optional<double> eval_loss_start;
   std::optional<double> eval_loss_latest;
   std::vector<core::Version> eval_loss_versions;

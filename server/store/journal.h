@@ -56,9 +56,9 @@ struct JournalOptions {
   // Entries count as durable once written; they reach the disk within core::kRelaxedSyncMs.
   bool relaxed = false;
   int64_t segment_bytes = core::kSegmentBytes;
-  // Checks that the previous life's run is this one, and returns the serialized config that replaces run_config. If it
-  // returns an error, so does Open, and nothing has changed.
-  std::function<absl::StatusOr<std::string>(const std::string& run_config)> accept;
+  // Checks that the previous life's run, which may have started, is this one, and returns the serialized config that
+  // replaces run_config. If it returns an error, so does Open, and nothing has changed.
+  std::function<absl::StatusOr<std::string>(const std::string& run_config, bool started)> accept;
   std::function<void(const absl::Status&)> failed;  // once, on the journal's thread
   int64_t scrub_bytes_per_s = 0;                    // rate at which stored data is reread (scrubber.h); 0: never
   std::function<void(const DiskDamage&)> damaged;   // once for each place, on the scrubber's thread

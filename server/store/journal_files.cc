@@ -74,7 +74,8 @@ absl::Status JournalFiles::Read(JournalOptions& options, std::optional<uint64_t>
                    BuildIndex(options.directory, found ? found->changes : std::vector<std::string>(), expected_new));
   ASSIGN_OR_RETURN(const std::optional<std::string> run_config, ReadMeta(*database, "run_config"));
   if (run_config && options.accept) {
-    ASSIGN_OR_RETURN(options.run_config, options.accept(*run_config));
+    ASSIGN_OR_RETURN(const std::optional<std::string> started, ReadMeta(*database, "started"));
+    ASSIGN_OR_RETURN(options.run_config, options.accept(*run_config, started == "1"));
   }
   if (run_config) RETURN_IF_ERROR(CheckShard(options));
   RETURN_IF_ERROR(CheckNumerics(*database));
@@ -290,6 +291,7 @@ absl::Status JournalFiles::WriteRows(const JournalItem& item, const JournalOptio
   if (!entry.continues.empty()) RETURN_IF_ERROR(Continue(*database, entry.continues));
   if (entry.eval_loss) RETURN_IF_ERROR(WriteEvalLoss(*database, *entry.eval_loss));
   if (entry.data) RETURN_IF_ERROR(WriteData(*database, *entry.data));
+  if (entry.settings) RETURN_IF_ERROR(WriteSettings(*database, *entry.settings));
   for (const Event& event : entry.events) RETURN_IF_ERROR(events.Write(*database, event, now));
   if (!item.snapshot) return absl::OkStatus();
   return WriteSnapshotRow(*database, *item.snapshot);

@@ -133,6 +133,23 @@ absl::Status LoadData(Database& database, core::DataOfSites& data) {
   return absl::OkStatus();
 }
 
+absl::Status LoadSettings(Database& database, std::vector<core::SettingsRevision>& settings) {
+  return database.Query("SELECT number, step, versions, run_config, changes, unix_ms FROM settings ORDER BY number", {},
+                        [&](const SqlRow& row) -> absl::Status {
+                          core::SettingsRevision revision{.number = row.Integer(0),
+                                                          .step = row.Integer(1),
+                                                          .versions = {},
+                                                          .run_config = row.Text(3),
+                                                          .changes = {},
+                                                          .unix_ms = row.Integer(5)};
+                          const std::string what = absl::StrCat("of revision ", revision.number, " of the settings");
+                          RETURN_IF_ERROR(ParseList(database, "versions " + what, row.Text(2), revision.versions));
+                          RETURN_IF_ERROR(ParseList(database, "changes " + what, row.Text(4), revision.changes));
+                          settings.push_back(std::move(revision));
+                          return absl::OkStatus();
+                        });
+}
+
 // The value whose name that is.
 template <typename T, size_t N>
 absl::Status FromName(const Database& database, const char* what, const std::string& name,
@@ -318,6 +335,7 @@ absl::StatusOr<StoredRun> LoadRun(Database& database, const core::Shard& shard) 
   RETURN_IF_ERROR(LoadModel(database, stored.model));
   RETURN_IF_ERROR(LoadEvalLoss(database, stored.eval_loss));
   RETURN_IF_ERROR(LoadData(database, stored.data));
+  RETURN_IF_ERROR(LoadSettings(database, stored.settings));
   core::RoundState& rules = stored.rounds;
   RETURN_IF_ERROR(LoadRules(database, rules));
   rules.seeded = !stored.run.tensors_of_fragment.empty();

@@ -16,6 +16,7 @@
 #include "core/manifest.h"
 #include "core/membership.h"
 #include "core/outer_step.h"
+#include "core/run_settings.h"
 
 namespace causeway::server {
 
@@ -135,6 +136,7 @@ struct JournalEntry {
   std::optional<ModelRecord> model;
   std::optional<EvalLoss> eval_loss;
   std::optional<core::DataOfSites> data;
+  std::optional<core::SettingsRevision> settings;
   std::vector<Event> events;
   std::string continues;          // a lineage whose versions this state has taken over; empty: unchanged
   std::function<void()> durable;  // on the journal's thread; may Commit, must not block on the journal
@@ -182,10 +184,11 @@ struct StoredFragment {
 
 // Everything but arrays and payloads.
 struct StoredRun {
-  std::string run_config;   // of the previous life; empty at the first start
-  RunRecord run;            // empty before the seed
-  ModelRecord model;        // together with `run`, unless that is empty
-  core::RoundState rounds;  // complete: with versions and contributions
+  std::string run_config;                        // of the previous life; empty at the first start
+  std::vector<core::SettingsRevision> settings;  // that changed it, in order
+  RunRecord run;                                 // empty before the seed
+  ModelRecord model;                             // together with `run`, unless that is empty
+  core::RoundState rounds;                       // complete: with versions and contributions
   EvalLoss eval_loss;
   core::DataOfSites data;
   std::vector<StoredFragment> fragments;  // empty before the seed

@@ -89,6 +89,8 @@ CREATE TABLE rounds (
   UNIQUE (fragment, version));
 CREATE TABLE snapshots (
   fragment INTEGER, version INTEGER, file TEXT, digest TEXT, hash TEXT, PRIMARY KEY (fragment, version));
+CREATE TABLE settings (
+  number INTEGER PRIMARY KEY, step INTEGER, versions TEXT, run_config BLOB, changes TEXT, unix_ms INTEGER);
 CREATE TABLE events (
   id INTEGER PRIMARY KEY AUTOINCREMENT, unix_ms INTEGER, kind TEXT, site TEXT, fragment INTEGER, text TEXT);
 CREATE INDEX contributions_of_round ON contributions (fragment, merged_version);

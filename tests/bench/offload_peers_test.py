@@ -57,7 +57,7 @@ class OffloadPeersTest(unittest.TestCase):
 
     def test_peers_and_models_that_are_none_are_refused(self):
         for peer in ("zero", "causeway", "causeway:0", "deepspeed:2", "torch:1"):
-            self.assertRegex(self.run_it(f"--peers={peer}").stderr, f"expected some of torch,.*, got '{peer}'")
+            self.assertRegex(self.run_it(f"--peers={peer}").stderr, f"expected some of resident,.*, got '{peer}'")
         self.assertRegex(self.run_it("--model=7b").stderr, "expected a model of tiny, .*, got '7b'")
 
     def test_a_folder_without_wheels_is_refused(self):

@@ -20,6 +20,11 @@ def section(name, title):
 
 
 class Promises(unittest.TestCase):
+    def test_the_reference_of_settings_is_what_causewayctl_prints(self):
+        printed = subprocess.run([f"{BINARIES}/causewayctl", "settings", "--markdown"], capture_output=True, text=True,
+                                 check=True).stdout
+        self.assertEqual(printed, text("docs/reference.md"), "causewayctl settings --markdown >docs/reference.md")
+
     def test_the_format_of_state_directories_is_said_as_the_store_writes_it(self):
         said = re.findall(r"State directories are of format (\d+)", text("CHANGELOG.md"))
         self.assertEqual(re.findall(r"constexpr int64_t kFormat = (\d+);", text("server/store/schema.cc")), said)

@@ -213,7 +213,7 @@ class FakeLibrary:
         return OK
 
     def do_site_progress_json(self, _, text, size):
-        data = json.dumps(self.progress).encode()
+        data = json.dumps({"run_steps": self.config["run"]["steps"]} | self.progress).encode()
         if len(data) + 1 > size:
             self.failure = {"code": 2, "message": "size", "expected": str(len(data) + 1), "got": str(size)}
             return 2

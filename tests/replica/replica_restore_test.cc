@@ -23,11 +23,11 @@ TEST_F(ReplicaTest, RestoredBetweenTheOuterStepAndTheMoveOfThetaGoesOnWithTheSam
   ASSERT_TRUE(restored->Restore(replica_->version(), replica_->Arrays()).ok());
   EXPECT_EQ(restored->version(), 1);
   EXPECT_EQ(restored->Held().held.anchor_digest, replica_->Held().held.anchor_digest);
-  EXPECT_EQ(restored->step_lr(), 0.7f);
-  EXPECT_EQ(Bits(restored->step()), Bits(replica_->step()));
+  EXPECT_EQ(restored->step().lr, 0.7f);
+  EXPECT_EQ(Bits(restored->step().values), Bits(replica_->step().values));
   EXPECT_EQ(restored->ResidualNorm(), replica_->ResidualNorm());
 
-  EXPECT_TRUE(store_.Move(ranges_, Movement::Step(restored->step_lr(), restored->step())).ok());
+  EXPECT_TRUE(store_.Move(ranges_, Movement::Step(restored->step().lr, restored->step().values)).ok());
   restored->ReleaseStep();
   replica_->ReleaseStep();
   for (Replica* replica : {restored.get(), replica_.get()}) {
@@ -45,7 +45,7 @@ TEST_F(ReplicaTest, RestoredAfterTheMoveOfThetaHasNoStep) {
   EXPECT_TRUE(replica_->Arrays().step.empty());
   const std::unique_ptr<Replica> restored = New(&pool_);
   ASSERT_TRUE(restored->Restore(1, replica_->Arrays()).ok());
-  EXPECT_TRUE(restored->step().empty());
+  EXPECT_TRUE(restored->step().values.empty());
   EXPECT_EQ(restored->Held().held.anchor_digest, replica_->Held().held.anchor_digest);
 }
 

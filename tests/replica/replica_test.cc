@@ -73,7 +73,7 @@ TEST_F(ReplicaTest, UpdateTakesTheOuterStepOnTheAnchorAndLeavesLocalParameters) 
   ASSERT_TRUE(replica_->TakeUpdate({.lr = 0.5f, .momentum = 0.5f}, UpdateOf(1), {}, /*keep_step=*/false).ok());
   EXPECT_EQ(replica_->version(), 1);
   EXPECT_EQ(replica_->anchor()[0], 0.25f);  // v = 1, s = 1.5, W = 1 − 0.75
-  EXPECT_TRUE(replica_->step().empty());
+  EXPECT_TRUE(replica_->step().values.empty());
   EXPECT_EQ(first_[0], 1);
   EXPECT_TRUE(store_.Move(ranges_, Movement::Mix(0.5f, replica_->anchor())).ok());
   EXPECT_EQ(first_[0], 0.625f);
@@ -82,7 +82,7 @@ TEST_F(ReplicaTest, UpdateTakesTheOuterStepOnTheAnchorAndLeavesLocalParameters) 
 TEST_F(ReplicaTest, UpdateWithoutOurContributionMovesAnchorAndLocalAlike) {
   first_[0] = 0.5f;
   ASSERT_TRUE(replica_->TakeUpdate({.lr = 0.5f, .momentum = 0.5f}, UpdateOf(1), {}, /*keep_step=*/true).ok());
-  EXPECT_TRUE(store_.Move(ranges_, Movement::Step(replica_->step_lr(), replica_->step())).ok());
+  EXPECT_TRUE(store_.Move(ranges_, Movement::Step(replica_->step().lr, replica_->step().values)).ok());
   EXPECT_EQ(replica_->anchor()[0] - first_[0], 0.5f);  // Δ as before
   EXPECT_EQ(first_[0], -0.25f);
 }
@@ -94,10 +94,10 @@ TEST_F(ReplicaTest, KeptStepMovesThetaToTheBitAsVAndGDid) {
   for (uint64_t round = 1; round <= 5; ++round) {
     const std::vector<float> gradient = Random(round);
     ASSERT_TRUE(replica_->TakeUpdate(outer, UpdateOf(gradient), {}, /*keep_step=*/true).ok());
-    ASSERT_EQ(replica_->step().size(), gradient.size());
-    EXPECT_TRUE(store_.Move(ranges_, Movement::Step(replica_->step_lr(), replica_->step())).ok());
+    ASSERT_EQ(replica_->step().values.size(), gradient.size());
+    EXPECT_TRUE(store_.Move(ranges_, Movement::Step(replica_->step().lr, replica_->step().values)).ok());
     replica_->ReleaseStep();
-    EXPECT_TRUE(replica_->step().empty());
+    EXPECT_TRUE(replica_->step().values.empty());
     for (size_t i = 0; i < expected.size(); ++i) {
       momentum[i] = std::fma(outer.momentum, momentum[i], gradient[i]);
       expected[i] = std::fma(-outer.lr, std::fma(outer.momentum, momentum[i], gradient[i]), expected[i]);
@@ -115,7 +115,7 @@ TEST_F(ReplicaTest, DamagedUpdateLeavesAnchorUntouched) {
   EXPECT_FALSE(replica_->TakeUpdate({}, std::vector{chunks[0]}, {}, /*keep_step=*/true).ok());
   EXPECT_EQ(replica_->Held().held.anchor_digest, before);
   EXPECT_EQ(replica_->version(), 0);
-  EXPECT_TRUE(replica_->step().empty());
+  EXPECT_TRUE(replica_->step().values.empty());
 }
 
 TEST_F(ReplicaTest, AnchorDownloadReplacesAnchorMomentumAndResidual) {
@@ -252,14 +252,14 @@ TEST_F(ReplicaTest, WhatAPooledArrayHeldBeforeIsInNoBitOfIt) {
       ASSERT_TRUE(spoiled->TakeUpdate(outer, UpdateOf(update), {}, /*keep_step=*/true).ok());
       ASSERT_TRUE(fresh->TakeUpdate(outer, UpdateOf(update), {}, /*keep_step=*/true).ok());
       EXPECT_EQ(spoiled->Held().held.anchor_digest, fresh->Held().held.anchor_digest);
-      EXPECT_EQ(Bits(spoiled->step()), Bits(fresh->step()));
+      EXPECT_EQ(Bits(spoiled->step().values), Bits(fresh->step().values));
       EXPECT_EQ(Bits(spoiled->Arrays().momentum), Bits(fresh->Arrays().momentum));
       EXPECT_EQ(Bits(spoiled->Arrays().residual), Bits(fresh->Arrays().residual));
       EXPECT_EQ(spoiled->ResidualNorm(), fresh->ResidualNorm());
       for (const core::TensorPlace& place : map_.fragment(0).tensors) {
         const int64_t end = (place.first_unit + place.units()) * core::kUnitValues;
         EXPECT_EQ(spoiled->anchor()[end - 1], 0);
-        EXPECT_EQ(spoiled->step()[end - 1], 0);
+        EXPECT_EQ(spoiled->step().values[end - 1], 0);
       }
       spoiled->ReleaseStep();
       fresh->ReleaseStep();

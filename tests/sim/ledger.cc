@@ -154,7 +154,7 @@ Ledger::Result Ledger::Merge(core::FragmentId fragment, const v1::DownloadHeader
   for (int i = 0; i < header.merged_size(); ++i) {
     inputs.push_back({header.merged(i), static_cast<float>(header.merged_weights(i)), views[static_cast<size_t>(i)]});
   }
-  const server::MergeSettings settings{.outer = config_.outer,
+  const server::MergeSettings settings{.outer = {.lr = header.outer_lr(), .momentum = header.outer_momentum()},
                                        .down = codecs::DownLeg(config_),
                                        .feedback_down = config_.codec.feedback_down,
                                        .zstd = false,

@@ -136,6 +136,7 @@ void Promises::HeardHeader(const Call& call, const v1::DownloadRequest& request,
   const Place place{request.fragment(), header.version()};
   v1::DownloadHeader same = header;
   same.clear_generation();
+  same.clear_revisions();  // those that the caller lacks
   const std::string said = same.ShortDebugString();
   const auto [known, is_new] = updates_.emplace(place, said);
   if (!is_new) {

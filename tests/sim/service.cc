@@ -8,6 +8,7 @@
 #include "core/thread.h"
 #include "formats/run_config_message.h"
 #include "formats/run_yaml.h"
+#include "formats/settings.h"
 #include "server/calls/reactors.h"
 #include "server/run/membership_follower.h"
 #include "transport/grpc_link.h"
@@ -133,6 +134,22 @@ std::string CoordinatorProgram::Refused(const absl::Status& status, const Disk::
   return status.ToString();
 }
 
+namespace {
+
+server::SettingsForms FormsOfSettings() {
+  return {
+      .change = [](const core::RunConfig& now,
+                   const server::SettingsForms::Changes& changes) -> absl::StatusOr<server::SettingsForms::Changed> {
+        ASSIGN_OR_RETURN(core::RunConfig config, formats::ChangedConfig(now, changes));
+        return server::SettingsForms::Changed{config, formats::SerializeRunConfig(config),
+                                              formats::ConfigChanges(now, config)};
+      },
+      .read = formats::ParseRunConfig,
+      .json = formats::RunConfigJson};
+}
+
+}  // namespace
+
 std::string CoordinatorProgram::Main(const std::shared_ptr<Process>& process) {
   const std::string serialized = formats::SerializeRunConfig(config_);
   const auto gate = server::Gate::Create({});
@@ -146,7 +163,7 @@ std::string CoordinatorProgram::Main(const std::shared_ptr<Process>& process) {
                                               .new_lineage = false,
                                               .shard = shard_,
                                               .segment_bytes = 16 << 10,
-                                              .accept = [&](const std::string&) { return serialized; },
+                                              .accept = [&](const std::string&, bool) { return serialized; },
                                               .failed = nullptr});
   if (!journal.ok()) return Refused(journal.status(), before);
   machine_.Log(absl::StrCat(node(), " begins epoch ", (*journal)->identity().epoch));
@@ -162,6 +179,7 @@ std::string CoordinatorProgram::Main(const std::shared_ptr<Process>& process) {
       server::RunExchange::Create({.config = config_,
                                    .run_config = serialized,
                                    .config_json = "{}",
+                                   .settings = FormsOfSettings(),
                                    .shard = shard_,
                                    .lead = NodeOf(0),
                                    .check_config = [](const std::string&) { return absl::OkStatus(); }},

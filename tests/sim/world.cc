@@ -132,7 +132,7 @@ void World::OneFault() {
   };
   const bool kills = damages_ && chance.OneIn(3);
   Program& program = kills && chance.OneIn(2) ? coordinator : AnyProgram();
-  switch (kills ? 0 : chance.Below(15)) {
+  switch (kills ? 0 : chance.Below(16)) {
     case 0:
     case 1:
     case 2:
@@ -167,6 +167,16 @@ void World::OneFault() {
       machine_.After(milliseconds(chance.Between(100, 5000)), [this] { Resume(); });
       return;
     case 12: return TryAnotherModel();
+    case 14: {
+      count("sets", "");
+      const std::string lr = absl::StrCat("0.", chance.Between(1, 9));
+      return hubs_[0]->Command([lr](server::RunExchange& coordinator) {
+        v1::ChangeSettingsRequest request;
+        request.add_changes()->set_key("outer.lr");
+        request.mutable_changes(0)->set_value(lr);
+        coordinator.operators().ChangeSettings(request).IgnoreError();
+      });
+    }
     case 13: return Die(trainer, coordinator, chance.Between(1, 3));
     default: {
       DiskFaults& faults = program.disk().faults;

@@ -125,7 +125,7 @@ void ExternalSite::Count(core::Step step, const StepReport& report) {
     rated_at_ = clock.Now();
     rated_tokens_ = report_.tokens;
   }
-  site_.Report(report_);
+  site_.ReportWith([this](SiteReport& whole) { whole.Trained(report_); });
 }
 
 absl::StatusOr<Turn> ExternalSite::AfterStep(core::Step step, const StepReport& report, Timeout timeout,
@@ -286,6 +286,7 @@ std::string ExternalSite::ProgressJson() {
               {"down_bytes_per_s", progress.link.down_bytes_per_s},
               {"round_trip_s", progress.link.round_trip_s},
               {"rounds", site_.CompletedRounds()},
+              {"run_steps", site_.settings().newest().steps},
               {"stays", site_.stays()},
               {"sites", site_.sites()},
               {"stopping", site_.stop_requested()},

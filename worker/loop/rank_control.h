@@ -31,6 +31,7 @@ struct RankCommand {
     kLoad,   // `count` bytes of a trainer's file follow
     kSites,  // payload: the sites that share the data, one name per line
     kStep,   // takes step `count`
+    kSet,    // payload: the run's config, which has changed
     kMove,   // payload: how θ moves; the values follow
     kRead,   // payload: ranges of θ that the leader reads; their holders send them
     kEnd,    // payload: why; `count`: 1 if the site's part in the run is done

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/check.h"
+#include "formats/run_yaml.h"
 #include "worker/ranks/temporary_files.h"
 
 namespace causeway::worker {
@@ -84,6 +85,11 @@ absl::StatusOr<StepResult> RankedTrainer::Step(core::Step t) {
   return result;
 }
 
+void RankedTrainer::Change(const core::RunConfig& config) {
+  if (told_.ok()) told_ = control_.Tell({.kind = Kind::kSet, .payload = formats::SerializeRunConfig(config)});
+  own_.Change(config);
+}
+
 void RankedTrainer::SetSites(const std::vector<core::SiteId>& names) {
   if (told_.ok()) told_ = control_.Tell({.kind = Kind::kSites, .payload = absl::StrJoin(names, "\n")});
   own_.SetSites(names);
@@ -118,6 +124,11 @@ absl::Status Follow(const RankCommand& command, Trainer& trainer, RankControl& c
     case Kind::kSites:
       trainer.SetSites(absl::StrSplit(command.payload, '\n', absl::SkipEmpty()));
       return absl::OkStatus();
+    case Kind::kSet: {
+      ASSIGN_OR_RETURN(const core::RunConfig config, formats::ParseRunConfig(command.payload));
+      trainer.Change(config);
+      return absl::OkStatus();
+    }
     case Kind::kStep: return trainer.Step(command.count).status();
     case Kind::kSave: return trainer.GatherState();
     case Kind::kMove: return FollowMove(command, trainer, control);

@@ -134,7 +134,7 @@ absl::Status SiteLoop::Run() {
   ASSIGN_OR_RETURN(core::Step step, site_.Join());
   while (true) {
     TakePlace(step);
-    if (config_.steps > 0 && step >= config_.steps) {
+    if (LastStep() > 0 && step >= LastStep()) {
       const absl::Status completed = site_.CompleteRounds();
       if (completed.ok()) break;
       if (!absl::IsAborted(completed)) return completed;
@@ -145,6 +145,7 @@ absl::Status SiteLoop::Run() {
     if (checkpoints_.Due(site_.CompletedRounds())) checkpoints_.Save(step, trainer_, site_);
     if (exports_.Due(site_.CompletedRounds())) PostExport();
     evaluations_.BetweenSteps();
+    TakeSettings(step + 1);
     RETURN_IF_ERROR(TakeStep(step + 1));
     ASSIGN_OR_RETURN(step, site_.AfterStep(step + 1));
   }
@@ -162,7 +163,7 @@ void SiteLoop::PostExport() {
 // Reports a step, in the log and on the terminal.
 void SiteLoop::Show() {
   if (log_ != nullptr) log_->Step(core::SystemClock().UnixMs(), site_.GetProgress(), site_.CompletedRounds());
-  if (pace_.ProgressDue()) spdlog::info("{}", pace_.ProgressLine(config_.steps, site_.GetProgress()));
+  if (pace_.ProgressDue()) spdlog::info("{}", pace_.ProgressLine(LastStep(), site_.GetProgress()));
 }
 
 absl::Status SiteLoop::DumpLocal(const std::string& path) {
@@ -186,9 +187,18 @@ absl::Status SiteLoop::TakeStep(core::Step step) {
   if (const core::RankProgress ranks = trainer_.rank_progress(); ranks.ranks > 1 || ranks.onebit_adam) {
     site_.watch().HasRanks(ranks);
   }
-  site_.Report(pace_.Count(step, result, core::SystemClock().SecondsSince(begin), trainer_.offload_progress()));
+  const TrainingReport report =
+      pace_.Count(step, result, core::SystemClock().SecondsSince(begin), trainer_.offload_progress());
+  site_.ReportWith([&](SiteReport& whole) { whole.Trained(report); });
   Show();
   return absl::OkStatus();
+}
+
+void SiteLoop::TakeSettings(core::Step step) {
+  const core::RunConfig* const settings = &site_.settings().AtStep(step);
+  if (settings == taken_ || (taken_ == nullptr && settings == &site_.settings().first())) return;
+  taken_ = settings;
+  trainer_.Change(*settings);
 }
 
 // Joining (anew) sets θ and the step; joining and updates may change the sites that share the data.

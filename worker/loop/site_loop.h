@@ -107,6 +107,8 @@ class SiteLoop {
  private:
   absl::Status TakeStep(core::Step step);
   void TakePlace(core::Step step);
+  void TakeSettings(core::Step step);                                      // as of this step
+  core::Step LastStep() const { return site_.settings().newest().steps; }  // 0: none is the last
   void Show();
   void PostExport();
 
@@ -121,6 +123,7 @@ class SiteLoop {
   std::vector<core::SiteId> sites_;
   core::Step step_ = 0;
   int64_t stays_ = 0;
+  const core::RunConfig* taken_ = nullptr;  // by the trainer, of the site's settings; null: those it was made with
 };
 
 }  // namespace causeway::worker

@@ -36,6 +36,7 @@ class DeviceOptimizer final : public InnerOptimizer {
 
   DeviceState& state() const { return *state_; }
 
+  void Change(const core::RunConfig& config) override { ChangeRate(config, config_, total_steps_); }
   absl::Status Step(core::Step t, double sum_of_squares) override;  // queued on the device, done on the host
 
   std::optional<core::OffloadProgress> progress() const override;
@@ -54,8 +55,8 @@ class DeviceOptimizer final : public InnerOptimizer {
   // A step of resident parameters that take one rule.
   void StepPart(const offload::AdamWParameters& adamw, int64_t first, int64_t count);
 
-  const core::InnerConfig config_;
-  const core::Step total_steps_;
+  core::InnerConfig config_;
+  core::Step total_steps_;
   const core::Manifest manifest_;
   const std::string reason_;  // for the place of the state
   ComputeBackend* const backend_;

@@ -75,6 +75,13 @@ absl::Status ReadMoments(const core::Manifest& manifest, const formats::Safetens
   return absl::OkStatus();
 }
 
+void ChangeRate(const core::RunConfig& config, core::InnerConfig& inner, core::Step& total_steps) {
+  inner.lr = config.inner.lr;
+  inner.warmup_steps = config.inner.warmup_steps;
+  inner.schedule = config.inner.schedule;
+  total_steps = config.steps;
+}
+
 double LearningRate(const core::InnerConfig& config, core::Step total_steps, core::Step t) {
   const core::Step warmup = config.warmup_steps;
   if (t <= warmup) return config.lr * static_cast<double>(t) / static_cast<double>(warmup);

@@ -34,6 +34,9 @@ class InnerOptimizer : public OptimizerState {
   // momenta are averaged.
   virtual absl::Status Step(core::Step t, double sum_of_squares) = 0;
 
+  // Other settings of the learning rate, from the next step on.
+  virtual void Change(const core::RunConfig& config) = 0;
+
   virtual std::optional<core::OffloadProgress> progress() const = 0;  // none without state
   // The last update of state that a device's host keeps, whose end is known by now, in seconds; 0: none.
   virtual double last_update_s() const { return 0; }
@@ -47,6 +50,9 @@ class InnerOptimizer : public OptimizerState {
 // lr(t): linear from lr/warmup_steps to lr over the warm-up, then a cosine down to a tenth of lr at `total_steps`
 // (constant where total_steps is 0, unknown, or the schedule is constant).
 double LearningRate(const core::InnerConfig& config, core::Step total_steps, core::Step t);
+
+// Its settings as of another config of the run.
+void ChangeRate(const core::RunConfig& config, core::InnerConfig& inner, core::Step& total_steps);
 
 std::vector<offload::DecaySegment> DecaySegmentsOf(const core::Manifest& manifest);
 bool Decays(const core::TensorSpec& spec);             // weight decay is for tensors of two and more dimensions

@@ -92,6 +92,12 @@ absl::Status SyntheticTrainer::PutOff(core::Step t) {
   return absl::OkStatus();
 }
 
+void SyntheticTrainer::Change(const core::RunConfig& config) {
+  for (int i = 0; i < parameters_.size(); ++i) CatchUp(i);  // the steps put off until now, at their rate
+  ChangeRate(config, config_.inner, config_.steps);
+  if (optimizer_ != nullptr) optimizer_->Change(config);
+}
+
 void SyntheticTrainer::CatchUp(int tensor) {
   if (put_off_.empty()) return;
   const int64_t all = forgotten_ + std::ssize(put_off_);

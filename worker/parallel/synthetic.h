@@ -64,14 +64,13 @@ class SyntheticTrainer : public Trainer {
   const core::Manifest& manifest() const override { return manifest_; }
   replica::ParameterStore& store() override { return store_; }
   std::span<float> tensor(int i) override { return parameters_[i]; }
+  void Change(const core::RunConfig& config) override;
   absl::StatusOr<StepResult> Step(core::Step t) override;
   void SetSites(const std::vector<core::SiteId>&) override {}  // there is no data to share
   absl::Status GatherState() override { return optimizer_ == nullptr ? absl::OkStatus() : optimizer_->Gather(); }
   absl::StatusOr<formats::FileDigest> Save(const std::string& path) override;
   absl::Status Load(const std::string& path) override;
-  std::optional<core::OffloadProgress> offload_progress() const override {
-    return optimizer_ == nullptr ? std::nullopt : optimizer_->progress();
-  }
+  const InnerOptimizer* optimizer() const override { return optimizer_.get(); }
   core::RankProgress rank_progress() const override {
     return update_ ? update_->rank_progress() : core::RankProgress();
   }

@@ -26,6 +26,7 @@
 #include "offload/bus_schedule.h"
 #include "replica/parameter_store.h"
 #include "worker/data/evaluation.h"
+#include "worker/optimizer/inner_optimizer.h"
 #include "worker/parallel/layout.h"
 #include "worker/ranks/rank_steps.h"
 
@@ -58,15 +59,21 @@ class Trainer {
   // OK, or why this site has no initial values for a run: it can take part once another site has supplied them.
   virtual absl::Status initial_values() const { return absl::OkStatus(); }
 
+  // The run's settings have changed: those of the learning rate hold from the next step on.
+  virtual void Change(const core::RunConfig& config) = 0;
+
   // Takes inner step t, counted from 1; a joiner begins at a later one. A step that fails leaves θ untouched:
   //   DATA_LOSS         a gradient is not finite: "gradient of model.norm.weight is nan at index 17 in step 12"
   //   INVALID_ARGUMENT  the data is too small for the sites that share it
   virtual absl::StatusOr<StepResult> Step(core::Step t) = 0;
 
+  virtual const InnerOptimizer* optimizer() const { return nullptr; }  // null: it has none with state
   // How the inner optimizer's state is updated, and how long that takes; none if unknown.
-  virtual std::optional<core::OffloadProgress> offload_progress() const { return std::nullopt; }
+  std::optional<core::OffloadProgress> offload_progress() const {
+    return optimizer() == nullptr ? std::nullopt : optimizer()->progress();
+  }
   // The last update of state that a device's host keeps, whose end is known by now; 0: none.
-  virtual double last_update_s() const { return 0; }
+  double last_update_s() const { return optimizer() == nullptr ? 0 : optimizer()->last_update_s(); }
 
   // The ranks of this trainer's site, and their speeds.
   virtual core::RankProgress rank_progress() const { return {}; }

@@ -8,10 +8,10 @@
 
 namespace causeway::worker {
 
-void Heartbeat::Start(int64_t lease_ms, std::function<void()> beat) {
-  const auto interval = std::chrono::milliseconds(std::clamp<int64_t>(lease_ms / 4, 20, 1000));
-  thread_ = core::Thread([this, interval, beat = std::move(beat)] {
+void Heartbeat::Start(std::function<int64_t()> lease_ms, std::function<void()> beat) {
+  thread_ = core::Thread([this, lease_ms = std::move(lease_ms), beat = std::move(beat)] {
     while (true) {
+      const auto interval = std::chrono::milliseconds(std::clamp<int64_t>(lease_ms() / 4, 20, 1000));
       {
         core::MutexLock lock(mutex_);
         if (lock.WaitFor(changed_, interval, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; }))

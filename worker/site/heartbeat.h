@@ -13,8 +13,8 @@ class Heartbeat {
  public:
   ~Heartbeat() { Stop(); }
 
-  // Calls `beat` often enough that one lost report does not cost the lease. To be called once.
-  void Start(int64_t lease_ms, std::function<void()> beat);
+  // Calls `beat` often enough that one lost report does not cost the lease, which may change. To be called once.
+  void Start(std::function<int64_t()> lease_ms, std::function<void()> beat);
   bool started() const { return thread_.joinable(); }
   void Stop();  // `beat` is not called after it
 

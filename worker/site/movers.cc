@@ -49,11 +49,33 @@ bool LacksMemory(const absl::Status& status, std::atomic<bool>& warned) {
   return true;
 }
 
+// Those of the replica's version, or of one that it is to have.
+void UseCodecs(const core::RunSettings& settings, core::Version version, replica::Replica& replica) {
+  const FragmentId p = replica.fragment().id;
+  replica.Use(settings.AtVersion(p, version).codec, settings.AtVersion(p, version + 1).codec);
+}
+
+// Feedback may have begun or ended during the run: the codecs of the newest version whose contribution the checkpoint's
+// residual fits.
+void UseCodecsOf(const core::RunSettings& settings, const SiteCheckpoint& checkpoint, replica::Replica& replica) {
+  const FragmentId p = replica.fragment().id;
+  core::Version version = checkpoint.facts.fragments[p].version;
+  const bool feeds_back = !checkpoint.arrays[p].residual.empty();
+  const auto fits = [&](core::Version one) { return (settings.AtVersion(p, one).codec.feedback_up > 0) == feeds_back; };
+  while (version > 0 && settings.revision() > 0 && !fits(version)) --version;
+  UseCodecs(settings, version, replica);
+}
+
 }  // namespace
 
-Movers::Movers(const core::FragmentMap& map, const core::RunConfig& config, replica::ParameterStore* store,
+Movers::Movers(const core::FragmentMap& map, const core::RunSettings& settings, replica::ParameterStore* store,
                MoverListener* listener)
-    : map_(map), alpha_(config.sync.fragment_update_alpha), store_(store), listener_(listener) {
+    : map_(map),
+      settings_(settings),
+      alpha_(settings.first().sync.fragment_update_alpha),
+      store_(store),
+      listener_(listener) {
+  const core::RunConfig& config = settings.first();
   for (const core::Fragment& fragment : map.fragments()) {
     ranges_.push_back(replica::RangesOf(fragment));
     std::vector<core::DType> dtypes;
@@ -102,7 +124,7 @@ absl::Status Movers::MoveTheta(const action::MoveTheta& move) {
     case action::MoveTheta::How::kSet:
       return store_->Move(ranges, Movement::Mix(0, replica.anchor(), replica.Arrays().anchor_stamp));
     case action::MoveTheta::How::kStep:
-      RETURN_IF_ERROR(store_->Move(ranges, Movement::Step(replica.step_lr(), replica.step())));
+      RETURN_IF_ERROR(store_->Move(ranges, Movement::Step(replica.step().lr, replica.step().values)));
       replica.ReleaseStep();
       return absl::OkStatus();
     case action::MoveTheta::How::kAnchor:
@@ -141,6 +163,7 @@ void Movers::Encode(FragmentId p) {
 }
 
 absl::StatusOr<std::vector<core::Bytes>> Movers::EncodeCopied(FragmentId p, const char** where) {
+  UseCodecs(settings_, replicas_[p]->version(), *replicas_[p]);
   if (kept_[p]) {
     absl::StatusOr<std::vector<core::Bytes>> chunks = replicas_[p]->EncodeKept(*encoder_, *kept_[p]);
     if (chunks.ok() || !LacksMemory(chunks.status(), lacked_memory_)) return chunks;
@@ -174,6 +197,7 @@ absl::StatusOr<core::AnchorDigest> Movers::Place(const action::PlaceAnchor& plac
   const transport::DownloadHeader& header = payload.header;
   if (!header.already_held) {
     ASSIGN_OR_RETURN(const ChosenCodecs codecs, CodecsOf(header));
+    UseCodecs(settings_, header.version - 1, replica);
     RETURN_IF_ERROR(replica.StageAnchor(header.version, payload.chunks, codecs, payload.digest));
     if (!place.stage) replica.CommitAnchor(/*keep_residual=*/false);
     return core::AnchorDigest{header.version, payload.digest};
@@ -216,6 +240,7 @@ void Movers::TakeUpdate(const action::TakeUpdate& take, std::shared_ptr<const Pa
 absl::StatusOr<core::AnchorDigest> Movers::Take(const action::TakeUpdate& take, const Payload& payload) {
   replica::Replica& replica = *replicas_[take.fragment];
   ASSIGN_OR_RETURN(const ChosenCodecs codecs, CodecsOf(payload.header));
+  UseCodecs(settings_, replica.version(), replica);
   RETURN_IF_ERROR(replica.TakeUpdate(payload.header.outer, payload.chunks, codecs, take.keep_step));
   if (take.resolve) replica.Resolve(*take.resolve);
   return core::AnchorDigest{replica.version(), replica.Held().held.anchor_digest};
@@ -271,6 +296,7 @@ absl::Status Movers::Restore(const SiteCheckpoint& checkpoint) {
         absl::StrCat("it has ", checkpoint.arrays.size(), " fragments, the run has ", replicas_.size()));
   }
   for (size_t p = 0; p < replicas_.size(); ++p) {
+    UseCodecsOf(settings_, checkpoint, *replicas_[p]);
     RETURN_IF_ERROR(replicas_[p]->Restore(checkpoint.facts.fragments[p].version, checkpoint.arrays[p]));
   }
   return absl::OkStatus();

@@ -58,7 +58,7 @@ class MoverListener {
 class Movers {
  public:
   // All outlive it.
-  Movers(const core::FragmentMap& map, const core::RunConfig& config, replica::ParameterStore* store,
+  Movers(const core::FragmentMap& map, const core::RunSettings& settings, replica::ParameterStore* store,
          MoverListener* listener);
 
   // ---- The step thread ----
@@ -95,6 +95,7 @@ class Movers {
   absl::StatusOr<core::AnchorDigest> Take(const action::TakeUpdate& take, const Payload& payload);
 
   const core::FragmentMap& map_;
+  const core::RunSettings& settings_;
   const float alpha_;
   replica::ParameterStore* const store_;
   MoverListener* const listener_;

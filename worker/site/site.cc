@@ -18,11 +18,11 @@ constexpr double kStepTimeoutSeconds = 600;
 
 Site::Site(const core::RunConfig& config, core::SiteId site, const core::Manifest& manifest,
            replica::ParameterStore* store, transport::CoordinatorLink* link, const core::Clock& clock)
-    : config_(config),
+    : settings_(config),
       manifest_(manifest),
       link_(link),
       clock_(clock),
-      exchange_(config_, site, store, link, clock),
+      exchange_(&settings_, site, store, link, clock),
       watch_(kStepTimeoutSeconds, clock) {}
 
 Site::~Site() { Leave(/*finished=*/false, "the program ends"); }
@@ -34,10 +34,11 @@ absl::StatusOr<core::Step> Site::Join(Timeout timeout) {
   const Deadline deadline = clock_.Now() + timeout;
   if (!heart_.started()) {
     link_->Start(manifest_, &exchange_);
-    heart_.Start(config_.membership.lease_ms, [this] {
-      exchange_.Tell(event::Ticked{});
-      SendProgress();
-    });
+    heart_.Start([this] { return settings_.newest().membership.lease_ms; },
+                 [this] {
+                   exchange_.Tell(event::Ticked{});
+                   SendProgress();
+                 });
   }
   joining_ = true;
   for (Turn turn = Turn::kJoin; turn != Turn::kGoOn;) {  // dropped again before its first step: once more
@@ -92,10 +93,6 @@ bool Site::stop_requested() const {
 
 void Site::FinishTasks() {
   if (Movers* movers = exchange_.movers(); movers != nullptr) movers->Finish();
-}
-
-void Site::Report(const TrainingReport& report) {
-  exchange_.Report([&](SiteReport& whole) { whole.Trained(report); });
 }
 
 void Site::SendProgress() {

@@ -23,7 +23,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/clock.h"
-#include "core/run_config.h"
+#include "core/run_settings.h"
 #include "replica/parameter_store.h"
 #include "transport/coordinator_link.h"
 #include "worker/site/heartbeat.h"
@@ -79,6 +79,8 @@ class Site {
   // Tells the coordinator that the site leaves the run. No call may follow.
   void Leave(bool finished, const std::string& reason);
 
+  // The run's settings, with the changes that the coordinator has announced. Any thread.
+  const core::RunSettings& settings() const { return settings_; }
   // The sites that share the data, as of the last update in θ.
   std::vector<core::SiteId> sites() const;
   int64_t stays() const;                  // how often it has entered the run; θ and the step were set each time
@@ -92,7 +94,6 @@ class Site {
   // Calls `take` once, on the task thread, with the anchors as they are at that time. After Join.
   void PostAnchorCopy(std::function<void(AnchorCopy)> take) { exchange_.movers()->PostAnchorCopy(std::move(take)); }
   void FinishTasks();  // returns when all posted tasks have run
-  void Report(const TrainingReport& report);
   void ReportWith(const std::function<void(SiteReport&)>& note) { exchange_.Report(note); }
   core::Progress GetProgress() { return exchange_.GetProgress(); }  // as reported to the coordinator
   ExchangeTotals GetTotals() const { return exchange_.GetTotals(); }
@@ -102,7 +103,7 @@ class Site {
 
   void SendProgress();
 
-  const core::RunConfig config_;
+  core::RunSettings settings_;
   const core::Manifest manifest_;
   transport::CoordinatorLink* const link_;
   const core::Clock& clock_;

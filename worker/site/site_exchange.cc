@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "worker/site/held_state.h"
+#include "worker/site/settings_news.h"
 
 namespace causeway::worker {
 namespace {
@@ -24,15 +25,15 @@ Overloaded(Calls...) -> Overloaded<Calls...>;  // clang 14 needs it
 
 }  // namespace
 
-SiteExchange::SiteExchange(const core::RunConfig& config, const core::SiteId& site, replica::ParameterStore* store,
+SiteExchange::SiteExchange(core::RunSettings* settings, const core::SiteId& site, replica::ParameterStore* store,
                            transport::CoordinatorLink* link, const core::Clock& clock)
-    : config_(config),
+    : settings_(settings),
       store_(store),
       link_(link),
       clock_(clock),
-      rules_(config, site),
-      report_(config, site, &clock),
-      transfers_(config, site, link, clock, this) {}
+      rules_(settings->first(), site),
+      report_(settings->first(), site, &clock),
+      transfers_(*settings, site, link, clock, this) {}
 
 // ---- Events and actions ----
 
@@ -96,7 +97,7 @@ void SiteExchange::Perform(const SiteAction& action, Effects& effects) {
         movers_->TakeUpdate(take, update);
       },
       [&](const action::Evaluate&) {
-        if (evaluate_ != nullptr && config_.eval.every_rounds > 0) movers_->PostAnchorCopy(evaluate_);
+        if (evaluate_ != nullptr && settings_->first().eval.every_rounds > 0) movers_->PostAnchorCopy(evaluate_);
       },
       [&](const action::Upload& upload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         effects.push_back(
@@ -152,9 +153,12 @@ void SiteExchange::OnUpdateTaken(FragmentId p, const core::AnchorDigest& anchor,
 }
 
 // The link may hold a lock here that the effects would take again.
-void SiteExchange::OnBegan(const event::FetchBegan& began) {
+void SiteExchange::OnBegan(const event::FetchBegan& began, const std::vector<core::SettingsRevision>& revisions) {
   Effects effects;
   core::MutexLock lock(mutex_);
+  if (const absl::Status learned = Learn(revisions, rules_.state(), *settings_); !learned.ok()) {
+    Handle(event::Failed{learned}, effects);
+  }
   Handle(began, effects);
   if (!effects.empty()) movers_->Post([effects = std::move(effects)] { Run(effects); });
 }
@@ -199,11 +203,12 @@ void SiteExchange::OnWelcome(const transport::Welcome& welcome) {
     core::MutexLock lock(mutex_);
     if (map_ == nullptr) {
       map_ = std::make_unique<core::FragmentMap>(welcome.map);
-      movers_ = std::make_unique<Movers>(*map_, config_, store_, this);
+      movers_ = std::make_unique<Movers>(*map_, *settings_, store_, this);
       kept_.resize(map_->num_fragments());
     }
-    absl::Status status =
-        welcome.map == *map_ ? RestoreArrays() : absl::InternalError("the coordinator changed its fragment map");
+    absl::Status status = welcome.map == *map_ ? Learn(welcome.revisions, rules_.state(), *settings_)
+                                               : absl::InternalError("the coordinator changed its fragment map");
+    if (status.ok()) status = RestoreArrays();
     if (!status.ok()) return Handle(event::Failed{std::move(status)}, effects);
     Handle(event::Welcomed{.resumed = welcome.resumed,
                            .kept_transfers = welcome.kept_transfers,

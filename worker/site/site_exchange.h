@@ -19,7 +19,7 @@
 #include "absl/status/statusor.h"
 #include "core/clock.h"
 #include "core/mutex.h"
-#include "core/run_config.h"
+#include "core/run_settings.h"
 #include "replica/parameter_store.h"
 #include "transport/coordinator_link.h"
 #include "worker/site/movers.h"
@@ -36,7 +36,7 @@ class SiteExchange final : public transport::LinkListener, public MoverListener,
   using Deadline = core::Clock::TimePoint;
 
   // All but `site` outlive it.
-  SiteExchange(const core::RunConfig& config, const core::SiteId& site, replica::ParameterStore* store,
+  SiteExchange(core::RunSettings* settings, const core::SiteId& site, replica::ParameterStore* store,
                transport::CoordinatorLink* link, const core::Clock& clock);
 
   void SetEvaluate(std::function<void(AnchorCopy)> evaluate) { evaluate_ = std::move(evaluate); }
@@ -97,7 +97,7 @@ class SiteExchange final : public transport::LinkListener, public MoverListener,
   void OnAnchorPlaced(core::FragmentId p, const core::AnchorDigest& anchor) override;
   void OnUpdateTaken(core::FragmentId p, const core::AnchorDigest& anchor, const std::string& mismatch) override;
   void OnMoverFailed(const absl::Status& status) override { Tell(event::Failed{status}); }
-  void OnBegan(const event::FetchBegan& began) override;
+  void OnBegan(const event::FetchBegan& began, const std::vector<core::SettingsRevision>& revisions) override;
   void OnFetched(const event::Fetched& fetched, std::shared_ptr<const Payload> payload) override;
   void OnVerdict(const event::VerdictGiven& given) override;
   void OnTransferFailed(const absl::Status& status) override { Tell(event::Failed{status}); }
@@ -108,7 +108,7 @@ class SiteExchange final : public transport::LinkListener, public MoverListener,
   void UploadInitial();
   absl::Status RestoreArrays() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const core::RunConfig& config_;
+  core::RunSettings* const settings_;
   replica::ParameterStore* const store_;
   transport::CoordinatorLink* const link_;
   const core::Clock& clock_;

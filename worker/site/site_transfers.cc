@@ -69,13 +69,14 @@ void SiteTransfers::FetchUpdate(const action::FetchUpdate& fetch, const core::Fr
   Fetch(fetch.tag, {.kind = transport::DownloadKind::kUpdate,
                     .fragment = fragment.id,
                     .version = fetch.base,
-                    .num_chunks = MostChunks(fragment, config_)});
+                    .num_chunks = MostChunks(fragment, settings_.AtVersion(fragment.id, fetch.base))});
 }
 
 void SiteTransfers::Fetch(const Tag& tag, transport::DownloadRequest request) {
   auto payload = std::make_shared<Payload>();
+  request.revision = settings_.revision();
   request.on_header = [this, tag, payload](const transport::DownloadHeader& header) {
-    listener_->OnBegan({tag});
+    listener_->OnBegan({tag}, header.revisions);
     payload->header = header;
     payload->begun_us = clock_.NowUs();
     payload->chunks.assign(std::max(0, header.num_chunks), "");

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/clock.h"
-#include "core/run_config.h"
+#include "core/run_settings.h"
 #include "transport/coordinator_link.h"
 #include "worker/site/movers.h"
 #include "worker/site/site_events.h"
@@ -18,7 +18,8 @@ class TransferListener {
  public:
   virtual ~TransferListener() = default;
   virtual void OnVerdict(const event::VerdictGiven& given) = 0;
-  virtual void OnBegan(const event::FetchBegan& began) = 0;
+  // `revisions`: of the run's settings, those that the coordinator told along.
+  virtual void OnBegan(const event::FetchBegan& began, const std::vector<core::SettingsRevision>& revisions) = 0;
   virtual void OnFetched(const event::Fetched& fetched, std::shared_ptr<const Payload> payload) = 0;
   virtual void OnTransferFailed(const absl::Status& status) = 0;  // cannot be recovered from
 };
@@ -26,9 +27,9 @@ class TransferListener {
 class SiteTransfers {
  public:
   // All outlive it.
-  SiteTransfers(const core::RunConfig& config, core::SiteId site, transport::CoordinatorLink* link,
+  SiteTransfers(const core::RunSettings& settings, core::SiteId site, transport::CoordinatorLink* link,
                 const core::Clock& clock, TransferListener* listener)
-      : config_(config), site_(std::move(site)), link_(link), clock_(clock), listener_(listener) {}
+      : settings_(settings), site_(std::move(site)), link_(link), clock_(clock), listener_(listener) {}
 
   void Upload(const action::Upload& upload, Chunks chunks);
   void UploadInitial(core::FragmentId fragment, Chunks chunks);  // requested again if the coordinator loses it
@@ -39,7 +40,7 @@ class SiteTransfers {
  private:
   void Fetch(const Tag& tag, transport::DownloadRequest request);
 
-  const core::RunConfig& config_;
+  const core::RunSettings& settings_;
   const core::SiteId site_;
   transport::CoordinatorLink* const link_;
   const core::Clock& clock_;

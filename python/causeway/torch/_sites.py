@@ -101,6 +101,7 @@ class LeadingSite:
     def __init__(self, handle: SiteHandle, ranks: Ranks, carrier: Carrier) -> None:
         self._handle, self._ranks, self._carrier = handle, ranks, carrier
         self._latched = False
+        self.run_steps = 0
         self._told = 0.0
         self.moved = False
         self._say_ranks("")
@@ -122,9 +123,10 @@ class LeadingSite:
             self._ranks.fail(error)
             raise
         self.moved, self._latched = self._handle.moved, self._handle.stopping
+        self.run_steps = self._handle.run_steps
         if self._ranks.world > 1:
             self._ranks.tell(DONE, {"call": call, "result": result, "moved": self.moved, "stopping": self._latched,
-                                    "last": last, **self._progress_for_others(last)})
+                                    "run_steps": self.run_steps, "last": last, **self._progress_for_others(last)})
         self._ranks.returned()
         return result
 
@@ -212,6 +214,7 @@ class FollowingSite:
         self._ranks, self._carrier = ranks, carrier
         self._progress: dict[str, Any] = {}
         self.moved = self.stopping = False
+        self.run_steps = 0
 
     def _call(self, call: str, body: Message | None = None) -> Any:
         self._ranks.enter(call, body or {})
@@ -222,6 +225,7 @@ class FollowingSite:
                 continue
             _check_call(self._ranks, call, message)
             self.moved, self.stopping = message["moved"], message["stopping"]
+            self.run_steps = message["run_steps"]
             self._progress = message.get("progress", self._progress)
             self._ranks.returned()
             return message["result"]

@@ -195,7 +195,7 @@ class DiLoCo(Participant):
         self._check_masters()
         self._schedulers.look(self._step)
         done = self._step + 1
-        if done == int(self.config["run"]["steps"]) + 1 and done > 1:
+        if done == self._site.run_steps + 1 and done > 1:
             LOGGER.warning("the run's %d steps are done: step %d and those after it are this site's own, and are not synced; "
                            "diloco.loop ends in time, and diloco.over says so", done - 1, done)
         spent = time.monotonic() - self._returned - self._busy_s

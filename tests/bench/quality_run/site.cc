@@ -64,7 +64,7 @@ absl::Status Site::TakeStep(core::Step step) {
     return absl::DataLossError(absl::StrCat("the loss of a site is ", result.loss, " at step ", step));
   }
   losses_.push_back(result.loss);
-  sync_->Report({.step = step, .loss = result.loss});
+  sync_->ReportWith([&](worker::SiteReport& whole) { whole.Trained({.step = step, .loss = result.loss}); });
   for (core::FragmentId p = 0; p < schedule_.num_fragments(); ++p) {
     const core::Version base = schedule_.SendsAt(p, step);
     if (base < 0) continue;

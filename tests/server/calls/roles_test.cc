@@ -131,6 +131,7 @@ class RolesTest : public testing::TestWithParam<bool> {
       request.set_site("elsewhere");
       return Ask(stub, &S::DrainSite, request);
     }
+    if (row == "ChangeSettings") return Ask(stub, &S::ChangeSettings);
     if (row == "ReleaseSite") {
       v1::ReleaseRequest request;
       request.set_site("elsewhere");

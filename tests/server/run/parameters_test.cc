@@ -32,13 +32,13 @@ class ParametersTest : public ::testing::Test {
   }
 
   void Make(std::function<void(const MergedRound&)> merged, int64_t snapshot_every = 0) {
-    parameters_ = std::make_unique<Parameters>(
-        ParametersOptions{.map = map_,
-                          .merge = {.down = {core::CodecId::kInt4}},
-                          .snapshot_every = snapshot_every,
-                          .journal = journal_.get(),
-                          .merged = std::move(merged),
-                          .failed = [this](const absl::Status& status) { failed_ = status; }});
+    parameters_ = std::make_unique<Parameters>(ParametersOptions{
+        .map = map_,
+        .merge = [](core::FragmentId, core::Version) { return MergeSettings{.down = {core::CodecId::kInt4}}; },
+        .snapshot_every = snapshot_every,
+        .journal = journal_.get(),
+        .merged = std::move(merged),
+        .failed = [this](const absl::Status& status) { failed_ = status; }});
   }
 
   // Decides the round of that base, as if `a` had contributed ones.

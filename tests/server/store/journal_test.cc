@@ -371,7 +371,7 @@ TEST(Journal, RunThatIsNotAcceptedChangesNothing) {
     auto first = *Journal::Open({.directory = folder.path(), .run_config = "first", .failed = nullptr});
     first->Commit({.events = {{.kind = "start", .site = "", .text = ""}}});
   }
-  const auto refuse = [](const std::string& stored) -> absl::StatusOr<std::string> {
+  const auto refuse = [](const std::string& stored, bool) -> absl::StatusOr<std::string> {
     return absl::FailedPreconditionError("not " + stored);
   };
   const auto refused = Journal::Open(

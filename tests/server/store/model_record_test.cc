@@ -69,7 +69,9 @@ TEST_F(ModelRecordTest, NumberThatIsNoneIsDamage) {
 TEST(Journal, ConfigThatAcceptGivesIsStored) {
   const TemporaryFolder folder;
   for (const char* given : {"first", "second", "third"}) {
-    const auto accept = [&](const std::string& stored) -> absl::StatusOr<std::string> { return stored + ", " + given; };
+    const auto accept = [&](const std::string& stored, bool) -> absl::StatusOr<std::string> {
+      return stored + ", " + given;
+    };
     auto journal =
         *Journal::Open({.directory = folder.path(), .run_config = given, .accept = accept, .failed = nullptr});
     journal->Commit({.events = {{.kind = "start", .site = "", .text = ""}}});

@@ -291,7 +291,8 @@ TEST_F(DeviceEncoderTest, ADeviceWithoutMemoryLeavesAContributionToTheHost) {
       Reports reports;
       replica::Replica here(map, 1, config, &pool_);
       here.SetInitial(Staging(map.fragment(1)));
-      Movers movers(map, config, &store, &reports);
+      const core::RunSettings settings(config);
+      Movers movers(map, settings, &store, &reports);
       for (const core::FragmentId p : {0, 1}) {  // the first one decides what stays on the device
         const auto payload = std::make_shared<Payload>();
         payload->header.already_held = true;

@@ -233,7 +233,7 @@ TEST_F(JoinedSiteTest, StopEndsAWaitForAnUpdate) {
 }
 
 TEST_F(JoinedSiteTest, RoundsThatAreOpenAtTheEndReachTheAnchorAlone) {
-  site_->Report({.step = 2});
+  site_->ReportWith([](SiteReport& whole) { whole.Trained({.step = 2}); });
   Send().done(absl::OkStatus());
   AnswerUpdate({.version = 1, .merged = {"eu"}}, 0.75f);
   ASSERT_TRUE(site_->CompleteRounds().ok());

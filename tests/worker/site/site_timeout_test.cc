@@ -61,11 +61,11 @@ TEST_F(SiteTimeoutTest, JoinTimesOutAtEachOfItsWaitsAndGoesOnWhenCalledAgain) {
 }
 
 TEST_F(JoinedTimeoutTest, AWaitForAnUpdateTimesOutAndGoesOnWithoutCountingTheStepTwice) {
-  site_->Report({.step = 1, .tokens = 10});
+  site_->ReportWith([](SiteReport& whole) { whole.Trained({.step = 1, .tokens = 10}); });
   ASSERT_TRUE(site_->AfterStep(1).ok());
-  site_->Report({.step = 2, .tokens = 20});
+  site_->ReportWith([](SiteReport& whole) { whole.Trained({.step = 2, .tokens = 20}); });
   Send().done(absl::OkStatus());
-  site_->Report({.step = 3, .tokens = 30});
+  site_->ReportWith([](SiteReport& whole) { whole.Trained({.step = 3, .tokens = 30}); });
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(IsTimeout(site_->AfterStep(3, kSoon).status()));
     EXPECT_THAT(value_, ElementsAre(1));
@@ -83,7 +83,7 @@ TEST_F(JoinedTimeoutTest, AWaitForAnUpdateTimesOutAndGoesOnWithoutCountingTheSte
 TEST_F(JoinedTimeoutTest, TokensThatAreReportedBetweenTwoCallsForTheSameStepCount) {
   ASSERT_TRUE(site_->AfterStep(2).ok());
   EXPECT_TRUE(IsTimeout(site_->AfterStep(3, kSoon).status()));
-  site_->Report({.step = 3, .tokens = 30});
+  site_->ReportWith([](SiteReport& whole) { whole.Trained({.step = 3, .tokens = 30}); });
   EXPECT_TRUE(IsTimeout(site_->AfterStep(3, kSoon).status()));
   AnswerUpdate({.version = 1, .merged = {"eu"}}, 0.75f);
   EXPECT_EQ(*site_->AfterStep(3), 3);

@@ -1,0 +1,18 @@
+// causewayctl set, and causewayctl settings: the settings of a running run, and of any.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "ctl/client.h"
+
+namespace causeway::ctl {
+
+// `arguments`: "set", then KEY=VALUE at least once. Says from which step and which version of each fragment they hold.
+absl::Status RunSetCommand(Client& client, const std::vector<std::string>& arguments);
+
+// Each setting with its default, when a change of it holds, and what it says: for a terminal, or as docs/reference.md.
+void PrintSettings(bool markdown);
+
+}  // namespace causeway::ctl

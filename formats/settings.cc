@@ -1,0 +1,266 @@
+#include "formats/settings.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "formats/json_fields.h"
+#include "formats/run_config_message.h"
+#include "formats/run_fields.h"
+#include "formats/yaml_message.h"
+
+namespace causeway::formats {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Lists the rows of a config, those that it lacks, too.
+class SettingsLister : public Fields {
+ public:
+  explicit SettingsLister(std::vector<Setting>* settings) : settings_(settings) {}
+
+  bool Wants(bool /*present*/) const override { return true; }
+
+ private:
+  void Visit(const Key& key, FieldValue /*value*/, const std::string& expected) override {
+    const std::string path = absl::StrReplaceAll(Path(key.name), {{"[0]", "[]"}});
+    const bool known = std::ranges::any_of(*settings_, [&](const Setting& one) { return one.key == path; });
+    if (!known) settings_->push_back({path, key.holds, key.says, expected, ""});
+  }
+  void Enter(const char* /*name*/) override {}
+  void EnterItem(const char* /*name*/, size_t /*index*/) override {}
+  void Leave() override {}
+  bool Present(const char* /*name*/, bool /*now*/) const override { return true; }
+  size_t Count(const char* /*name*/, size_t /*now*/) override { return 1; }
+
+  std::vector<Setting>* const settings_;
+};
+
+Json ConfigAsJson(const core::RunConfig& config) {
+  Json json;
+  JsonWriter writer(&json);
+  core::RunConfig visited = config;
+  RunFields(visited, writer);
+  return json;
+}
+
+// The values of an object of objects by their paths.
+void Flatten(const std::string& path, const Json& json, std::map<std::string, std::string>& values) {
+  if (!json.is_object() || json.empty()) {
+    values[path] = json.dump();
+    return;
+  }
+  for (const auto& [key, value] : json.items())
+    Flatten(path.empty() ? key : absl::StrCat(path, ".", key), value, values);
+}
+
+std::map<std::string, std::string> ValuesOf(const core::RunConfig& config) {
+  std::map<std::string, std::string> values;
+  Flatten("", ConfigAsJson(config), values);
+  return values;
+}
+
+std::vector<Setting> ListSettings() {
+  std::vector<Setting> settings;
+  for (const core::ModelKind kind : {core::ModelKind::kLlama, core::ModelKind::kSynthetic}) {
+    core::RunConfig config{.model_kind = kind};
+    config.llama.rope_scaling.emplace();
+    config.inner.partition.emplace();
+    SettingsLister lister(&settings);
+    RunFields(config, lister);
+  }
+  std::ranges::stable_sort(settings, {}, [](const Setting& setting) {  // sections stay together
+    static const std::vector<std::string> kSections = {"run_id", "seed", "run", "model"};
+    const std::string section = setting.key.substr(0, setting.key.find('.'));
+    return std::ranges::find(kSections, section) - kSections.begin();
+  });
+  const std::map<std::string, std::string> defaults = ValuesOf({});
+  for (Setting& setting : settings) {
+    if (const auto found = defaults.find(setting.key); found != defaults.end()) setting.standard = found->second;
+  }
+  return settings;
+}
+
+// ---- Changes ----
+
+// The keys that may change in a running run.
+bool Changes(const std::string& key) {
+  static const auto* const kKeys = new std::set<std::string>{
+      "run.steps", "inner.lr",   "inner.warmup_steps", "inner.schedule",      "outer.lr",  "outer.momentum",
+      "codec.up",  "codec.down", "codec.feedback_up",  "codec.feedback_down", "codec.zstd"};
+  return kKeys->contains(key) || key.starts_with("membership.") || key.starts_with("values.");
+}
+
+absl::Status CheckMayChange(const std::string& key, const core::RunConfig& config) {
+  const auto refused = [&key](std::string_view why) {
+    return absl::FailedPreconditionError(absl::StrCat(key, " ", std::string(why)));
+  };
+  if (key.starts_with("inner.") && config.model_kind == core::ModelKind::kExternal) {
+    return refused("cannot be set: the sites' scripts own their optimizer");
+  }
+  if (Changes(key)) return absl::OkStatus();
+  const Setting* const setting = FindSetting(key);
+  switch (setting == nullptr ? Holds::kFixed : setting->holds) {
+    case Holds::kFixed: return refused("is fixed for a run; start a new one from an export (model.init_from)");
+    case Holds::kByStart:
+      return refused("is taken from run.yaml at the next start: change it there, and restart the coordinator");
+    default: return refused("cannot change in a running run yet");
+  }
+}
+
+absl::Status CheckLeg(const char* leg, core::CodecId before, core::CodecId after, bool chooses, bool feeds_back) {
+  if (before == after) return absl::OkStatus();
+  const auto refused = [&](std::string_view why) {
+    return absl::FailedPreconditionError(absl::StrCat("codec.", leg, ": from ", core::CodecName(before), " to ",
+                                                      core::CodecName(after), ": ", std::string(why)));
+  };
+  if (chooses) return refused("auto chooses it, and that cannot change in a running run yet");
+  for (const core::CodecId one : {before, after}) {
+    if (one == core::CodecId::kTopk || one == core::CodecId::kOnebitAdamSign) {
+      return refused(absl::StrCat(core::CodecName(one), " cannot begin or end in a running run"));
+    }
+  }
+  if (core::Rotates(before) != core::Rotates(after) && feeds_back) {
+    return refused(
+        absl::StrCat("one of them rotates, and residuals cannot pass from one kind to the other; set codec."
+                     "feedback_",
+                     leg, "=0 before, in a change of its own"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCodecs(const core::RunConfig& before, const core::RunConfig& after) {
+  const core::CodecConfig &was = before.codec, &is = after.codec;
+  if (was.up != is.up && before.sync.mode == core::SyncMode::kQuorum) {
+    return absl::FailedPreconditionError(
+        "codec.up cannot change in quorum mode: a late contribution has another base than its round, and a round has "
+        "one codec");
+  }
+  RETURN_IF_ERROR(CheckLeg("up", was.up, is.up, !was.allow_up.empty() || !is.allow_up.empty(),
+                           was.feedback_up > 0 || is.feedback_up > 0));
+  return CheckLeg("down", was.down, is.down, !was.allow_down.empty() || !is.allow_down.empty(),
+                  was.feedback_down > 0 || is.feedback_down > 0);
+}
+
+// A key with its value, as a document of its own: "inner:\n  lr: 1e-4".
+std::string YamlOf(const std::string& key, const std::string& value) {
+  std::string yaml, indent;
+  const std::vector<std::string> names = absl::StrSplit(key, '.');
+  for (const std::string& name : names) {
+    absl::StrAppend(&yaml, yaml.empty() ? "" : "\n", indent, name, ":");
+    indent += "  ";
+  }
+  return absl::StrCat(yaml, " ", value, "\n");
+}
+
+// Given values take the place of those that are there, lists, too.
+void Replace(const google::protobuf::Message& given, google::protobuf::Message& message) {
+  const auto& reflection = *given.GetReflection();
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  reflection.ListFields(given, &fields);
+  for (const auto* field : fields) {
+    if (field->is_repeated() || field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE) {
+      message.GetReflection()->ClearField(&message, field);
+    } else {
+      Replace(reflection.GetMessage(given, field), *message.GetReflection()->MutableMessage(&message, field));
+    }
+  }
+}
+
+absl::Status WithoutPlace(const absl::Status& status) {
+  return absl::Status(status.code(),
+                      absl::StrReplaceAll(status.message(), {{"set:1: ", ""}, {"set:2: ", ""}, {"set: ", ""}}));
+}
+
+}  // namespace
+
+const std::vector<Setting>& Settings() {
+  static const auto* const kSettings = new std::vector<Setting>(ListSettings());
+  return *kSettings;
+}
+
+const Setting* FindSetting(const std::string& key) {
+  for (const Setting& setting : Settings()) {
+    if (key == setting.key || key.starts_with(setting.key + ".")) return &setting;
+  }
+  return nullptr;
+}
+
+const char* HoldsText(Holds holds) {
+  switch (holds) {
+    case Holds::kFixed: return "never";
+    case Holds::kByRound: return "from a round on";
+    case Holds::kByStep: return "from a step on";
+    case Holds::kByStart: return "at the next start";
+  }
+  CHECK(false);
+}
+
+bool MayChange(const Setting& setting) { return Changes(setting.key); }
+
+absl::StatusOr<core::RunConfig> ChangedConfig(const core::RunConfig& config, const SettingsChanges& changes) {
+  v1::RunConfig given;
+  std::set<std::string> keys;
+  for (const auto& [key, value] : changes) {
+    Origin origin{.file = "set"};
+    FieldCheck check(origin);
+    check.Expect(keys.insert(key).second, key, "each key once", "it again");
+    check.Expect(value.find('\n') == std::string::npos, key, "a value of one line", "several");
+    if (check.status().ok()) ReadYamlMessage(YamlOf(key, value), origin, given, check);
+    RETURN_IF_ERROR(WithoutPlace(check.status()));
+    RETURN_IF_ERROR(CheckMayChange(key, config));
+  }
+  v1::RunConfig message = RunConfigToMessage(config);
+  Replace(given, message);
+  message.MergeFrom(given);
+  v1::Codec& codec = *message.mutable_codec();  // a list that auto chooses from goes with it
+  if (given.codec().has_up() && given.codec().allow_up().empty()) codec.clear_allow_up();
+  if (given.codec().has_down() && given.codec().allow_down().empty()) codec.clear_allow_down();
+  if (given.outer().momentum() > 0) message.mutable_outer()->set_optimizer(kNesterov);
+  const Origin origin{.file = "set"};
+  FieldCheck check(origin);
+  const absl::StatusOr<core::RunConfig> changed = RunConfigFromMessage(message, check);
+  if (!changed.ok()) return WithoutPlace(changed.status());
+  RETURN_IF_ERROR(CheckCodecs(config, *changed));
+  return changed;
+}
+
+core::RunConfig ConfigAtStart(const core::RunConfig& run, const core::RunConfig& file) {
+  core::RunConfig config = run;
+  config.checkpoint = file.checkpoint;
+  config.durability = file.durability;
+  config.offload = file.offload;
+  config.sync.device_memory = file.sync.device_memory;
+  return config;
+}
+
+std::vector<std::string> ConfigDifferences(const core::RunConfig& run, const core::RunConfig& file) {
+  const std::map<std::string, std::string> held = ValuesOf(run);
+  std::vector<std::string> differences;
+  for (const auto& [key, value] : ValuesOf(file)) {
+    const auto found = held.find(key);
+    const std::string has = found == held.end() ? "none" : found->second;
+    const Setting* const setting = FindSetting(key);
+    if (has == value || (setting != nullptr && setting->holds == Holds::kByStart)) continue;
+    const std::string way = Changes(key) ? absl::StrCat("causewayctl set ", key, "=", value, " changes it")
+                                         : "it cannot change in a running run";
+    differences.push_back(absl::StrCat(key, " (", value, "; the run has ", has, "): the run's value holds; ", way));
+  }
+  return differences;
+}
+
+std::vector<std::string> ConfigChanges(const core::RunConfig& before, const core::RunConfig& after) {
+  const std::map<std::string, std::string> was = ValuesOf(before);
+  std::vector<std::string> changes;
+  for (const auto& [key, value] : ValuesOf(after)) {
+    const auto old = was.find(key);
+    const std::string from = old == was.end() ? "none" : old->second;
+    if (from != value) changes.push_back(absl::StrCat(key, ": ", from, " → ", value));
+  }
+  return changes;
+}
+
+}  // namespace causeway::formats

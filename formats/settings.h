@@ -1,0 +1,44 @@
+// The keys of run.yaml, as `causewayctl settings`, docs/reference.md and `causewayctl set` know them.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/run_config.h"
+#include "formats/fields.h"
+
+namespace causeway::formats {
+
+struct Setting {
+  std::string key;  // "inner.lr"
+  Holds holds = Holds::kFixed;
+  std::string says;      // one clause
+  std::string expected;  // "0 to 1"
+  std::string standard;  // its default, as JSON; empty: none
+};
+
+const std::vector<Setting>& Settings();  // in the order of docs/reference.md
+const Setting* FindSetting(const std::string& key);
+const char* HoldsText(Holds holds);      // "from a step on"
+bool MayChange(const Setting& setting);  // by `causewayctl set`
+
+// Changes of a run's settings as they are typed: key and value, in YAML.
+using SettingsChanges = std::vector<std::pair<std::string, std::string>>;
+
+// The config with these changes. INVALID_ARGUMENT: an unknown key or a value that is not accepted, beside the others;
+// FAILED_PRECONDITION: a key that cannot change in a running run, with the reason.
+absl::StatusOr<core::RunConfig> ChangedConfig(const core::RunConfig& config, const SettingsChanges& changes);
+
+// A run that goes on with another run.yaml: `run`, with the settings that each start takes from the file.
+core::RunConfig ConfigAtStart(const core::RunConfig& run, const core::RunConfig& file);
+
+// The settings that differ and that no start changes, each with the command that does: "outer.lr (0.7; the run has
+// 0.5): the run's value holds; causewayctl set outer.lr=0.7 changes it".
+std::vector<std::string> ConfigDifferences(const core::RunConfig& run, const core::RunConfig& file);
+
+// Each key whose value differs: "inner.lr: 0.003 → 0.0001".
+std::vector<std::string> ConfigChanges(const core::RunConfig& before, const core::RunConfig& after);
+
+}  // namespace causeway::formats

@@ -1,0 +1,118 @@
+"""The settings of a running run are changed by causewayctl set, from a step and a round that lie ahead, on every site."""
+
+import unittest
+
+from harness import BAD_INPUT, DONE, REFUSED, EndToEndTest, eventually, synthetic
+
+SITES = {"asia": 0.25, "eu": 1.0, "us": 0.5}
+SHAPES = [[100], [257], [3, 1500], [5000]]
+AT_STEP = 150
+
+
+def config_of(**sections):
+    return synthetic(SITES, SHAPES, model={"step_ms": 8, "init": "seeded", "gradient": {"kind": "noise"}},
+                     inner={"optimizer": "adamw", "lr": 0.01, "schedule": "cosine"},
+                     sync={"sync_every": 10, "num_fragments": 4, "fragment_sync_delay": 1,
+                           "fragment_update_alpha": 0.5},
+                     codec={"up": "int4", "down": "int4", "feedback_up": 1, "feedback_down": 1},
+                     checkpoint={"every_rounds": 2}, **sections)
+
+
+CHANGES = ["inner.lr=0.002", "outer.lr=0.4", "outer.momentum=0.5", "codec.up=int8", "codec.down=sign",
+           "codec.feedback_up=0", "codec.feedback_down=0.5", "values.weight_cap=0.4", "membership.min_quorum=2",
+           "membership.lease_ms=20000", "run.steps=260"]
+
+
+class SettingsTest(EndToEndTest):
+    def set(self, run, *arguments, code=DONE):
+        setter = run.program("ctl-set", "causewayctl", "set", f"--coordinator={run.grpc}", *arguments)
+        self.assertEqual(setter.wait(), code, setter.log())
+        return setter.output() if code == DONE else setter.log()
+
+    def started(self, config):
+        run = self.new_run(config)
+        run.start_coordinator()
+        for site in SITES:
+            run.start_worker(site, f"--checkpoint_dir={run.folder}/checkpoint-{site}")
+        run.await_rounds(2)
+        return run
+
+    def finish(self, run):
+        run.await_done()
+        result = {"export": run.export()} | {site: run.local(site) for site in SITES}
+        run.stop_coordinator()
+        return result
+
+    def test_changes_hold_from_the_same_step_and_rounds_when_programs_are_killed_around_them(self):
+        config = config_of(run={"steps": 200})
+        undisturbed = self.started(config)
+        said = self.set(undisturbed, f"--at_step={AT_STEP}", *CHANGES)
+        self.assertIn(f"revision 1, from step {AT_STEP} on", said)
+        self.assertIn("inner.lr: 0.01 → 0.002", said)
+        disturbed = self.started(config)
+        self.set(disturbed, f"--at_step={AT_STEP}", *CHANGES)
+        for before in (AT_STEP - 30, AT_STEP - 5, AT_STEP + 12):
+            eventually(lambda: 10 * disturbed.rounds() >= before, f"step {before}")
+            disturbed.workers["us"].kill()
+            disturbed.coordinator.kill()
+            disturbed.start_coordinator()
+            disturbed.start_worker("us", f"--checkpoint_dir={disturbed.folder}/checkpoint-us")
+        status = disturbed.status()
+        self.assertEqual([260, 0.002], [status["config"]["run"]["steps"], status["config"]["inner"]["lr"]])
+        rounds = disturbed.journal("SELECT DISTINCT round(lr, 3), codec_up, codec_down FROM rounds WHERE version > 2")
+        self.assertEqual({(0.7, "int4", "int4"), (0.4, "int8", "sign")}, set(rounds) - {(0.7, None, None)})
+        self.assertEqual([(1, AT_STEP)], [(one["revision"], one["step"]) for one in status["settings"]])
+        expected, got = self.finish(undisturbed), self.finish(disturbed)
+        for part, tensors in expected.items():
+            self.assert_same_bits(tensors, got[part], part)
+
+    def test_a_run_whose_steps_are_done_goes_on_with_more(self):
+        run = self.started(config_of(run={"steps": 60}))
+        run.await_done()
+        before = run.rounds()
+        self.set(run, "run.steps=100")
+        eventually(lambda: run.status()["state"] == "paused", "the run waits for its sites")
+        for site in SITES:
+            run.start_worker(site, f"--checkpoint_dir={run.folder}/checkpoint-{site}")
+        run.await_done()
+        self.assertGreaterEqual(run.rounds(), before + 4)
+
+    def test_values_that_cannot_be_set_are_refused_with_the_reason(self):
+        run = self.started(config_of(run={"steps": 0}))
+        for argument, code, why in (
+                ("model.kind=llama", REFUSED, "model.kind is fixed for a run; start a new one from an export"),
+                ("inner.batch_size=3", REFUSED, "inner.batch_size cannot change in a running run yet"),
+                ("durability.journal=relaxed", REFUSED, "is taken from run.yaml at the next start"),
+                ("inner.lrr=1", BAD_INPUT, "inner.lrr: expected lr (the nearest known key), got an unknown key"),
+                ("outer.lr=-1", BAD_INPUT, "outer.lr: expected a number of 0 or more, got -1"),
+                ("codec.up=rotated_sign", REFUSED, "residuals cannot pass from one kind to the other"),
+                ("codec.up=topk", REFUSED, "topk cannot begin or end in a running run"),
+                ("outer.lr=0.7", REFUSED, "the run has these values already"),
+                ("outer.lr", BAD_INPUT, "expected KEY=VALUE"),
+        ):
+            self.assertIn(why, self.set(run, argument, code=code), argument)
+        self.assertIn("at_step: expected at least", self.set(run, "outer.lr=0.5", "--at_step=1", code=REFUSED))
+        self.assertIn("nothing is changed", self.set(run, "outer.lr=0.5", "--dry_run"))
+        self.assertEqual([], run.status()["settings"])
+        run.stop_all()
+
+    def test_a_restart_with_another_run_yaml_says_what_it_takes_and_what_would_change_the_rest(self):
+        run = self.started(config_of(run={"steps": 0}))
+        self.set(run, "outer.lr=0.5")
+        run.coordinator.kill()
+        text = run.config_path.read_text()
+        run.config_path.write_text(text.replace('"every_rounds": 2', '"every_rounds": 3').replace(
+            '"lr": 0.01', '"lr": 0.02'))
+        run.start_coordinator()
+        log = run.coordinator.log()
+        self.assertIn("differs from the run in inner.lr (0.02; the run has 0.01): the run's value holds; causewayctl set "
+                      "inner.lr=0.02 changes it", log)
+        self.assertIn("outer.lr (0.7", log.replace("0.699999988079071", "0.7"))
+        config = run.status()["config"]
+        self.assertEqual([0.5, 0.01, 3], [config["outer"]["lr"], config["inner"]["lr"],
+                                          config["checkpoint"]["every_rounds"]])
+        run.stop_all()
+
+
+if __name__ == "__main__":
+    unittest.main()
