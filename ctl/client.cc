@@ -114,13 +114,13 @@ absl::StatusOr<std::vector<core::Version>> Client::RollBack(core::Version versio
   return std::vector<core::Version>(response.versions().begin(), response.versions().end());
 }
 
-absl::Status Client::ForEachEvent(const std::string& kind, const std::function<void(const v1::HistoryEvent&)>& use) {
-  int64_t after_id = 0;
+absl::Status Client::ForEachEvent(const std::string& kind, int64_t* after_id,
+                                  const std::function<void(const v1::HistoryEvent&)>& use) {
   while (true) {
-    ASSIGN_OR_RETURN(const v1::HistoryResponse page, HistoryAfter(after_id, kind));
+    ASSIGN_OR_RETURN(const v1::HistoryResponse page, HistoryAfter(*after_id, kind));
     if (page.events().empty()) return absl::OkStatus();
     for (const v1::HistoryEvent& event : page.events()) use(event);
-    after_id = page.events().rbegin()->id();
+    *after_id = page.events().rbegin()->id();
   }
 }
 

@@ -20,8 +20,10 @@ class Client {
   absl::StatusOr<std::string> StatusJson();
   absl::StatusOr<v1::RunDescription> Describe();
   absl::Status ChangeRun(v1::ChangeRunRequest::Change change);
-  // Calls `use` for each event, oldest first; where `kind` is given, for those of that kind alone.
-  absl::Status ForEachEvent(const std::string& kind, const std::function<void(const v1::HistoryEvent&)>& use);
+  // Calls `use` for each event after the one of that id, which becomes the last one's, oldest first; where `kind` is
+  // given, for those of that kind alone.
+  absl::Status ForEachEvent(const std::string& kind, int64_t* after_id,
+                            const std::function<void(const v1::HistoryEvent&)>& use);
   absl::StatusOr<v1::SettingsRevision> ChangeSettings(v1::ChangeSettingsRequest request);
   absl::Status Drain(const std::string& site);
   absl::Status Release(const std::string& site);

@@ -16,8 +16,9 @@
 #include "ctl/client_flags.h"
 #include "ctl/codec_bench.h"
 #include "ctl/command_flags.h"
+#include "ctl/command_help.h"
 #include "ctl/confirmation.h"
-#include "ctl/history_text.h"
+#include "ctl/history_command.h"
 #include "ctl/init_command.h"
 #include "ctl/partition_command.h"
 #include "ctl/pipeline_command.h"
@@ -26,7 +27,7 @@
 #include "ctl/round_command.h"
 #include "ctl/settings_command.h"
 #include "ctl/standard_streams.h"
-#include "ctl/status_text.h"
+#include "ctl/status_command.h"
 #include "ctl/what_if_command.h"
 #include "formats/codec_advice.h"
 #include "formats/model_export.h"
@@ -36,19 +37,18 @@
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077",
           "HOST:PORT of the coordinator; export, report: of all shards, A,B,…");
-ABSL_FLAG(bool, json, false,
-          "status: the JSON of GET /status; plan: JSON; history, codec-bench, tables of plan: a line of JSON for each "
-          "event or row");
-ABSL_FLAG(bool, watch, false, "status: again every second, until Ctrl-C");
+ABSL_FLAG(
+    bool, json, false,
+    "status: the JSON of GET /status; plan, plan pipeline, plan partition, plan what-if: JSON, of tables a line for "
+    "each row; history, codec-bench: a line of JSON for each event or row");
 ABSL_FLAG(std::string, out, "", "export, init: directory to write; report, plan pipeline: file");
 ABSL_FLAG(std::string, assets, "",
           "export: a Hugging Face folder of the same model, whose tokenizer and generation_config.json are copied");
 ABSL_FLAG(std::string, dtype, "float32", "export: float32, or bfloat16, rounded to nearest, ties to even");
-ABSL_FLAG(std::string, site, "", "drain, release: the site's name");
+ABSL_FLAG(std::string, site, "", "drain, release, history: the site's name");
 ABSL_FLAG(int64_t, to, -1, "rollback: a version of which all fragments have a snapshot");
 ABSL_FLAG(bool, yes, false, "stop, rollback: does it without the run's name");
 ABSL_FLAG(bool, markdown, false, "settings: as docs/reference.md");
-ABSL_FLAG(std::string, kind, "", "history: events of this kind alone, like command");
 ABSL_FLAG(std::vector<std::string>, sizes, {}, "codec-bench: MB of float32, like 16,256");
 ABSL_FLAG(std::vector<std::string>, threads, {}, "codec-bench: numbers of threads, like 1,2");
 ABSL_FLAG(std::vector<std::string>, codecs, {}, "codec-bench: names, like int4,rotated_sign; all without");
@@ -56,70 +56,6 @@ ABSL_FLAG(std::vector<std::string>, targets, {}, "codec-bench: of scalar, avx2, 
 
 namespace causeway::ctl {
 namespace {
-
-constexpr char kUsage[] =
-    "causewayctl status [--watch|--json]     what the run does\n"
-    "causewayctl export --out=DIR [--assets=DIR] [--dtype=float32|bfloat16]\n"
-    "                                        the global parameters as a folder that Hugging Face's transformers load; "
-    "of a run\n"
-    "                                        with shards from --coordinator=A,B,… in their order\n"
-    "causewayctl report --out=FILE.html [--model=DIR] [--sample=FILE]\n"
-    "                                        the run as one HTML file: curves, tables, events (of all shards that\n"
-    "                                        --coordinator names), settings\n"
-    "causewayctl drain --site=NAME           a site finishes what is in flight and leaves\n"
-    "causewayctl pause | resume              no round closes and sites hold before their next step; the run goes on\n"
-    "causewayctl set KEY=VALUE… [--at_step=STEP] [--dry_run]\n"
-    "                                        settings of the running run change, from a step and a round on that lie "
-    "ahead\n"
-    "causewayctl stop [RUN] [--yes]          all sites finish what is in flight and leave; the run's name or --yes "
-    "confirms it\n"
-    "causewayctl release --site=NAME         a site leaves its quarantine and starts from the global parameters\n"
-    "causewayctl rollback [RUN] --to=VERSION [--yes]\n"
-    "                                        the global parameters become those of that version again; sites "
-    "start from them\n"
-    "causewayctl history [--kind=KIND]       what happened, from the coordinator's journal, oldest first; of kind "
-    "command:\n"
-    "                                        who has asked for what\n"
-    "causewayctl init --placement=sites --shards_at=NAME=HOST:PORT,… --out=DIR [--config=FILE]\n"
-    "                                        a run whose coordinator is spread over its sites: run.yaml, and each "
-    "site's "
-    "one command\n"
-    "causewayctl settings [--markdown]       each setting of run.yaml: its default, and what it says\n"
-    "causewayctl config-check FILE           whether a run.yaml is right; prints the full config\n"
-    "causewayctl codec-bench [--sizes=16,256] [--threads=1,2] [--codecs=…] [--targets=…] [--json]\n"
-    "                                        how fast the codecs are here, beside this machine's memory\n"
-    "causewayctl plan [round] --config=FILE --link_mbit=… --rtt_ms=… --step_ms=… --sites=… [--hub_mbit=…] [--sweep] "
-    "[--json]\n"
-    "                                        what a run will do to its links, before it is started\n"
-    "                                        of model kind external: with --coordinator, after the first site joined\n"
-    "causewayctl plan pipeline --schedule=NAME --devices=D --micro_batches=N [--json] | --check=FILE\n"
-    "                                        a pipeline schedule's times, or whether a file of one is valid\n"
-    "causewayctl plan pipeline --costs=FILE --devices=D --micro_batches=N | --costs=FILE --ranks=R --levels=FILE "
-    "--batch=B\n"
-    "                                        the best schedule for measured costs; how many ranks for what\n"
-    "causewayctl plan partition --levels=FILE --parameters=P [--weights=LEVEL --gradients=LEVEL --optimizer=LEVEL]\n"
-    "                                        what ranks hold and move if a site's states are divided over its link "
-    "levels\n"
-    "causewayctl plan what-if --trace=FILE [--factor=2] [--faster=RESOURCE=FACTOR,…] | --samples=FILE\n"
-    "                                        what a faster part would buy, and which part binds then\n"
-    "causewayctl plan --table4               what Streaming DiLoCo's paper predicts for data centers\n"
-    "each but init and the last nine with --coordinator=HOST:PORT\n";
-
-constexpr int64_t kWatchMs = 1000;
-
-absl::Status ShowStatus(Client& client) {
-  const bool watch = absl::GetFlag(FLAGS_watch);
-  do {
-    ASSIGN_OR_RETURN(const std::string json, client.StatusJson());
-    if (absl::GetFlag(FLAGS_json)) {
-      std::printf("%s\n", json.c_str());
-    } else {
-      ASSIGN_OR_RETURN(const std::string text, StatusText(json));
-      std::printf("%s%s", watch ? "\033[H\033[2J" : "", core::Printable(text).c_str());
-    }
-  } while (FlushStandardOutput() && watch && !WaitForStopSignal(kWatchMs));
-  return absl::OkStatus();
-}
 
 // The descriptions of the shards, in the order of the list: each fragment is at its owner.
 absl::StatusOr<std::vector<v1::RunDescription>> DescribeShards(std::vector<Client>& clients) {
@@ -258,13 +194,6 @@ absl::Status RollBack(Client& client, const std::vector<std::string>& arguments)
   return absl::OkStatus();
 }
 
-absl::Status ShowHistory(Client& client) {
-  const bool json = absl::GetFlag(FLAGS_json);
-  return client.ForEachEvent(absl::GetFlag(FLAGS_kind), [json](const v1::HistoryEvent& event) {
-    std::printf("%s\n", (json ? HistoryJson(event) : core::Printable(HistoryText(event))).c_str());
-  });
-}
-
 absl::Status CheckConfig(const std::vector<std::string>& arguments) {
   if (arguments.size() != 2) return absl::InvalidArgumentError("config-check: expected one FILE");
   ASSIGN_OR_RETURN(const core::RunConfig config, formats::ReadRunYaml(arguments[1]));
@@ -272,18 +201,6 @@ absl::Status CheckConfig(const std::vector<std::string>& arguments) {
   for (const std::string& advice : formats::RunAdvice(config)) std::fprintf(stderr, "note: %s\n", advice.c_str());
   std::fprintf(stderr, "fine: %s\n", formats::RunSummary(config).c_str());
   return absl::OkStatus();
-}
-
-// The commands that the usage has.
-std::set<std::string> Commands() {
-  std::set<std::string> commands;
-  for (const absl::string_view line : absl::StrSplit(kUsage, '\n')) {
-    const std::vector<std::string> words = absl::StrSplit(line, ' ');
-    if (words[0] != "causewayctl") continue;
-    commands.insert(words[1]);
-    if (words.size() > 3 && words[2] == "|") commands.insert(words[3]);
-  }
-  return commands;
 }
 
 absl::Status CodecBench() {
@@ -295,10 +212,10 @@ absl::Status CodecBench() {
 }
 
 absl::Status RunCommand(const std::vector<std::string>& arguments) {
-  if (arguments.empty()) return absl::InvalidArgumentError(absl::StrCat("expected a command:\n", kUsage));
   const std::string& command = arguments[0];
-  const std::set<std::string> commands = Commands();
-  if (commands.contains(command)) RETURN_IF_ERROR(CheckFlags(command, GivenFlags(), commands));
+  const std::set<std::string> commands = CommandNames();
+  if (!commands.contains(command)) return absl::InvalidArgumentError(UnknownCommand(command));
+  RETURN_IF_ERROR(CheckFlags(command, GivenFlags(), commands));
   if (command == "config-check") return CheckConfig(arguments);
   if (command == "set") {
     ASSIGN_OR_RETURN(std::vector<Client> clients, MakeClients());
@@ -326,7 +243,7 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   if (command == "plan") return RunRoundCommand(absl::GetFlag(FLAGS_json), ExternalModel);
   ASSIGN_OR_RETURN(std::vector<Client> clients, MakeClients());
   Client& client = clients.front();
-  if (command == "status") return ShowStatus(client);
+  if (command == "status") return RunStatusCommand(client, absl::GetFlag(FLAGS_json));
   if (command == "export") return Export(clients);
   if (command == "report") {
     if (clients.size() > 1) RETURN_IF_ERROR(DescribeShards(clients).status());
@@ -338,9 +255,8 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   if (command == "stop") return StopRun(client, arguments);
   if (command == "release") return Release(client);
   if (command == "rollback") return RollBack(client, arguments);
-  if (command == "history") return ShowHistory(client);
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown command ", core::Quoted(command), "; expected one of:\n", kUsage));
+  if (command == "history") return RunHistoryCommand(client, absl::GetFlag(FLAGS_site), absl::GetFlag(FLAGS_json));
+  return absl::InternalError(absl::StrCat("no such command: ", command));
 }
 
 ExitCode CodeOf(const absl::Status& status) {
@@ -361,8 +277,19 @@ ExitCode CodeOf(const absl::Status& status) {
 int main(int argc, char** argv) {
   using namespace causeway::ctl;
   PrepareStandardStreams();
-  const std::vector<std::string> arguments = StartProgram(argc, argv, kUsage);
-  if (absl::GetFlag(FLAGS_watch)) CatchStopSignals();  // everything else ends at once
+  const std::vector<std::string> arguments =
+      StartProgram(argc, argv, FullUsage(), {.alone = {"check"}, .help = [](const std::vector<std::string>& words) {
+                                               return words.empty() ? CommandList() : CommandHelp(words);
+                                             }});
+  if (arguments.empty()) {
+    std::printf("%s", CommandList().c_str());
+    return EndOutput(kBadInput);
+  }
+  if (WatchesStatus() || FollowsHistory()) CatchStopSignals();  // everything else ends at once
+  if (ChecksStatus() && arguments == std::vector<std::string>{"status"}) {
+    absl::StatusOr<std::vector<Client>> clients = MakeClients();
+    return EndOutput(clients.ok() ? CheckStatus(clients->front()) : Fail(kUnreachable, clients.status()));
+  }
   const absl::Status status = RunCommand(arguments);
   return EndOutput(status.ok() ? kDone : Fail(CodeOf(status), status));
 }

@@ -41,7 +41,10 @@ ABSL_FLAG(
 ABSL_FLAG(double, memory_gb, 0, "plan pipeline, with --costs: of a device; 0: any");
 ABSL_FLAG(double, latency_us, 0, "plan pipeline, with --costs: of a message");
 ABSL_FLAG(double, bandwidth_gbit, 0, "plan pipeline, with --costs: between two devices; 0: no bound");
-ABSL_FLAG(std::string, check, "", "plan pipeline: a schedule's file, instead of --schedule");
+ABSL_FLAG(
+    std::string, check, "",
+    "plan pipeline: a schedule's file, instead of --schedule; status: alone, one line for a monitor, and exit status "
+    "0 (fine), 1 (a warning), 2 (critical) or 3 (no answer)");
 ABSL_FLAG(std::string, trace, "",
           "plan pipeline: what causeway-worker --trace measured of this schedule, to compare and to draw below");
 

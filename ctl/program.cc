@@ -60,23 +60,23 @@ const char* Expected(const absl::CommandLineFlag& flag) {
 
 [[noreturn]] void PrintHelp(const std::string& usage) {
   std::printf("%s\n", usage.c_str());
-  std::map<std::string, const absl::CommandLineFlag*> flags;
-  for (const auto& [name, flag] : absl::GetAllFlags()) {
-    if (IsOurs(*flag)) flags[std::string(name)] = flag;
-  }
-  for (const auto& [name, flag] : flags) {
-    const std::string value = flag->DefaultValue();
-    std::printf("  --%s  %s%s\n", name.c_str(), flag->Help().c_str(),
-                value.empty() ? "" : absl::StrCat(" (default ", value, ")").c_str());
-  }
+  for (const auto& [name, help] : OwnFlags()) std::printf("  --%s  %s\n", name.c_str(), help.c_str());
   std::exit(EndOutput(kDone));
 }
 
+// The arguments that are no flags, wherever they stand.
+std::vector<std::string> Words(int argc, char** argv) {
+  std::vector<std::string> words;
+  for (int i = 1; i < argc; ++i) {
+    if (argv[i][0] != '-') words.emplace_back(argv[i]);
+  }
+  return words;
+}
+
 // One argument that begins with --; `next` is the one after it, or null. True if `next` was its value.
-bool ParseFlag(const std::string& argument, const char* next, const std::string& usage) {
+bool ParseFlag(const std::string& argument, const char* next, const std::set<std::string>& alone) {
   const size_t equals = argument.find('=');
   std::string name = argument.substr(2, equals == std::string::npos ? std::string::npos : equals - 2);
-  if (name == "help") PrintHelp(usage);
   if (name == "version") {
     std::printf("causeway %s\n", CAUSEWAY_VERSION);
     std::exit(EndOutput(kDone));
@@ -89,9 +89,10 @@ bool ParseFlag(const std::string& argument, const char* next, const std::string&
     if (flag != nullptr && !flag->IsOfType<bool>()) flag = nullptr;
     value = "false";
   } else if (flag != nullptr && equals == std::string::npos) {
-    took_next = !flag->IsOfType<bool>();
+    const bool ends = next == nullptr || absl::StartsWith(next, "--");
+    took_next = !flag->IsOfType<bool>() && !(ends && alone.contains(name));
     if (took_next && next == nullptr) BadFlag(absl::StrCat("--", name, ": expected a value"));
-    value = took_next ? next : "true";
+    value = took_next ? next : flag->IsOfType<bool>() ? "true" : "";
   }
   if (flag == nullptr || !IsOurs(*flag)) BadFlag(absl::StrCat("unknown flag --", name));
   std::string error;
@@ -140,7 +141,17 @@ void OnStopSignal(int) {
 
 }  // namespace
 
-std::vector<std::string> StartProgram(int argc, char** argv, const std::string& usage) {
+std::map<std::string, std::string> OwnFlags() {
+  std::map<std::string, std::string> flags;
+  for (const auto& [name, flag] : absl::GetAllFlags()) {
+    if (!IsOurs(*flag)) continue;
+    const std::string value = flag->DefaultValue();
+    flags[std::string(name)] = absl::StrCat(flag->Help(), value.empty() ? "" : absl::StrCat(" (default ", value, ")"));
+  }
+  return flags;
+}
+
+std::vector<std::string> StartProgram(int argc, char** argv, const std::string& usage, const ProgramForm& form) {
   SetUpLog(LogFormat::kText);  // until the flags are read
   std::vector<std::string> arguments;
   bool flags_end = false;
@@ -150,7 +161,12 @@ std::vector<std::string> StartProgram(int argc, char** argv, const std::string& 
       arguments.push_back(argument);
     } else if (argument == "--") {
       flags_end = true;
-    } else if (ParseFlag(argument, i + 1 < argc ? argv[i + 1] : nullptr, usage)) {
+    } else if (argument == "--help" || argument == "--helpfull") {
+      const std::string help = form.help && argument == "--help" ? form.help(Words(argc, argv)) : "";
+      if (help.empty()) PrintHelp(usage);
+      std::printf("%s", help.c_str());
+      std::exit(EndOutput(kDone));
+    } else if (ParseFlag(argument, i + 1 < argc ? argv[i + 1] : nullptr, form.alone)) {
       ++i;
     }
   }

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,7 +26,17 @@ enum ExitCode {
 // Parses --name=value, --name value, --name and --noname (Abseil flags) and sets up the log on stderr. Ends the program
 // on --help and --version with 0, on an unknown flag or a bad value with kBadInput and a message. Returns the
 // arguments that are no flags.
-std::vector<std::string> StartProgram(int argc, char** argv, const std::string& usage);
+struct ProgramForm {
+  // Flags that take a text, and may stand without one before another flag or at the end: it is empty then.
+  std::set<std::string> alone = {};
+  // The text of --help beside these arguments that are no flags; empty, or null: the usage and all flags, as
+  // --helpfull.
+  std::function<std::string(const std::vector<std::string>& arguments)> help = nullptr;
+};
+std::vector<std::string> StartProgram(int argc, char** argv, const std::string& usage, const ProgramForm& form = {});
+
+// The program's own flags with their help, and their default where it says something.
+std::map<std::string, std::string> OwnFlags();
 
 // INVALID_ARGUMENT if there are arguments that are no flags, in a program that takes none.
 absl::Status FlagsAlone(const std::vector<std::string>& arguments);

@@ -25,8 +25,9 @@ absl::Status RunReportCommand(std::span<Client> shards, const std::string& out, 
   }
   ASSIGN_OR_RETURN(input.status_json, shards.front().StatusJson());
   for (int i = 0; i < count; ++i) {
+    int64_t after_id = 0;
     RETURN_IF_ERROR(shards[static_cast<size_t>(i)].ForEachEvent(
-        "", [&](const v1::HistoryEvent& event) { input.events.Add(event, i); }));
+        "", &after_id, [&](const v1::HistoryEvent& event) { input.events.Add(event, i); }));
   }
   ASSIGN_OR_RETURN(const std::string html, ReportHtml(input));
   if (absl::Status status = formats::WriteFileAtomically(out, html); !status.ok()) {

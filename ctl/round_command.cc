@@ -35,7 +35,7 @@ ABSL_FLAG(bool, sweep, false, "plan: a table over sync_every, codecs and fragmen
 ABSL_FLAG(bool, table4, false, "plan: Table 4 of the Streaming DiLoCo paper (arXiv 2501.18512)");
 ABSL_FLAG(std::string, utilization_model, "", "plan: paper, the model behind that table, for one case:");
 ABSL_FLAG(std::optional<double>, parameters, std::nullopt, "plan, paper's model: how many, like 1e9");
-ABSL_FLAG(std::optional<int>, layers, std::nullopt, "plan, paper's model");
+ABSL_FLAG(std::optional<int>, layers, std::nullopt, "plan, paper's model: how many");
 ABSL_FLAG(std::optional<double>, step_s, std::nullopt, "plan, paper's model: how long a step takes");
 ABSL_FLAG(std::string, method, "",
           "plan, paper's model: data-parallel, diloco, streaming, streaming-overlap or streaming-overlap-fp4");

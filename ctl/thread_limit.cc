@@ -1,9 +1,11 @@
 #include "ctl/thread_limit.h"
 
 #include <pthread.h>
+#include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <latch>
 #include <string>
@@ -50,6 +52,14 @@ absl::Status CheckThreads(int own) {
   if (error == 0) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("expected to start ", threads, " threads, got ", started.size(),
                                                    " (", std::strerror(error), "): ", Limits()));
+}
+
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+    spdlog::warn("cannot raise the limit of open files: {}", std::strerror(errno));
 }
 
 }  // namespace causeway::ctl

@@ -10,4 +10,7 @@ namespace causeway::ctl {
 // number that could be started, and the limits that are set: `ulimit -u` and the control group's pids.max.
 absl::Status CheckThreads(int own);
 
+// Connections are descriptors: raises the limit to the maximum that the administrator allows.
+void RaiseDescriptorLimit();
+
 }  // namespace causeway::ctl

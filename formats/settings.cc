@@ -10,6 +10,7 @@
 #include "formats/json_fields.h"
 #include "formats/run_config_message.h"
 #include "formats/run_fields.h"
+#include "formats/run_yaml.h"
 #include "formats/yaml_message.h"
 
 namespace causeway::formats {
@@ -237,6 +238,15 @@ core::RunConfig ConfigAtStart(const core::RunConfig& run, const core::RunConfig&
   return config;
 }
 
+absl::StatusOr<core::RunConfig> ContinuedConfig(const std::string& stored, bool started, const FileOfRun& file) {
+  ASSIGN_OR_RETURN(const core::RunConfig before, ParseRunConfig(stored));
+  ASSIGN_OR_RETURN(core::RunConfig now, ParseRunYaml(file.yaml, file.path, &before));
+  RETURN_IF_ERROR(PlaceShards(file.shards, &now));
+  const std::string difference = FixedConfigDifference(before, now);
+  if (!difference.empty()) return absl::FailedPreconditionError(difference);
+  return started ? ConfigAtStart(before, now) : now;
+}
+
 std::vector<std::string> ConfigDifferences(const core::RunConfig& run, const core::RunConfig& file) {
   const std::map<std::string, std::string> held = ValuesOf(run);
   std::vector<std::string> differences;
@@ -250,6 +260,14 @@ std::vector<std::string> ConfigDifferences(const core::RunConfig& run, const cor
     differences.push_back(absl::StrCat(key, " (", value, "; the run has ", has, "): the run's value holds; ", way));
   }
   return differences;
+}
+
+std::vector<std::string> FileDifferences(const core::RunConfig& first, const std::string& newest,
+                                         const std::string& run_yaml, const std::string& path) {
+  const absl::StatusOr<core::RunConfig> now = newest.empty() ? first : ParseRunConfig(newest);
+  const absl::StatusOr<core::RunConfig> file = ParseRunYaml(run_yaml, path, &first);
+  if (!now.ok() || !file.ok()) return {};  // said where it is read
+  return ConfigDifferences(ConfigAtStart(*now, first), *file);
 }
 
 std::vector<std::string> ConfigChanges(const core::RunConfig& before, const core::RunConfig& after) {

@@ -34,9 +34,22 @@ absl::StatusOr<core::RunConfig> ChangedConfig(const core::RunConfig& config, con
 // A run that goes on with another run.yaml: `run`, with the settings that each start takes from the file.
 core::RunConfig ConfigAtStart(const core::RunConfig& run, const core::RunConfig& file);
 
+// The same for a stored run, serialized, until sites have entered (`started`) as the file says. FAILED_PRECONDITION: a
+// key that is fixed differs: "model.hidden_size: expected 128, got 256".
+struct FileOfRun {
+  const std::string& yaml;
+  const std::string path;
+  int shards = 1;
+};
+absl::StatusOr<core::RunConfig> ContinuedConfig(const std::string& stored, bool started, const FileOfRun& file);
+
 // The settings that differ and that no start changes, each with the command that does: "outer.lr (0.7; the run has
 // 0.5): the run's value holds; causewayctl set outer.lr=0.7 changes it".
 std::vector<std::string> ConfigDifferences(const core::RunConfig& run, const core::RunConfig& file);
+
+// The same for the text of that file; the run as it began, and serialized as it is now (empty: unchanged).
+std::vector<std::string> FileDifferences(const core::RunConfig& first, const std::string& newest,
+                                         const std::string& run_yaml, const std::string& path);
 
 // Each key whose value differs: "inner.lr: 0.003 → 0.0001".
 std::vector<std::string> ConfigChanges(const core::RunConfig& before, const core::RunConfig& after);

@@ -20,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "causeway/v1/run_config.pb.h"
 #include "core/check.h"
+#include "core/text.h"
 
 namespace causeway::formats {
 namespace {
@@ -29,31 +30,15 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// How many characters to add, drop or change to make one text the other (Levenshtein).
-size_t EditDistance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({changed, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
-
 // The keys to suggest instead of an unknown one: the one probably meant, else all.
 std::string KnownKeys(const Descriptor& section, const std::string& unknown) {
   std::vector<std::string> names;
   for (int i = 0; i < section.field_count(); ++i) names.push_back(section.field(i)->name());
   const auto nearest = std::min_element(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
-    return EditDistance(a, unknown) < EditDistance(b, unknown);
+    return core::EditDistance(a, unknown) < core::EditDistance(b, unknown);
   });
   const size_t close = std::max<size_t>(2, unknown.size() / 4);
-  if (EditDistance(*nearest, unknown) <= close) return absl::StrCat(*nearest, " (the nearest known key)");
+  if (core::EditDistance(*nearest, unknown) <= close) return absl::StrCat(*nearest, " (the nearest known key)");
   return absl::StrCat("one of ", absl::StrJoin(names, ", "));
 }
 

@@ -1,9 +1,6 @@
 // causeway-coordinator: serves one run. Reads flags, wires the objects, and lives until SIGTERM.
 #include <spdlog/spdlog.h>
-#include <sys/resource.h>
 
-#include <cerrno>
-#include <cstring>
 #include <optional>
 
 #include "absl/flags/flag.h"
@@ -78,41 +75,23 @@ constexpr int kOwnThreads = 12;  // journal, merges, scrubber, signals, log, fol
 constexpr int64_t kRebuildTickMs = 100;
 constexpr int64_t kTickMs = 25;  // leases, graces, the end of the run
 
-// The config of the stored run, if run.yaml describes that run: until sites have entered as the file says, and later as
-// the run began, but for what is taken at each start.
+// The config of the stored run, if run.yaml describes that run.
 absl::StatusOr<core::RunConfig> ConfigOfStoredRun(const std::string& run_yaml, int shards, const std::string& stored,
                                                   bool started) {
-  ASSIGN_OR_RETURN(const core::RunConfig before, formats::ParseRunConfig(stored));
-  ASSIGN_OR_RETURN(core::RunConfig now, formats::ParseRunYaml(run_yaml, absl::GetFlag(FLAGS_config), &before));
-  RETURN_IF_ERROR(formats::PlaceShards(shards, &now));
-  const std::string difference = formats::FixedConfigDifference(before, now);
-  if (difference.empty()) return started ? formats::ConfigAtStart(before, now) : now;
-  return absl::FailedPreconditionError(
-      absl::StrCat("--state_dir=", absl::GetFlag(FLAGS_state_dir), " holds the state of another run: ", difference));
+  const formats::FileOfRun file{run_yaml, absl::GetFlag(FLAGS_config), shards};
+  absl::StatusOr<core::RunConfig> config = formats::ContinuedConfig(stored, started, file);
+  if (!absl::IsFailedPrecondition(config.status())) return config;
+  return absl::FailedPreconditionError(absl::StrCat("--state_dir=", absl::GetFlag(FLAGS_state_dir),
+                                                    " holds the state of another run: ", config.status().message()));
 }
 
-// Whatever run.yaml says otherwise than the run, and does not change by a start.
 void TellDifferences(const std::string& run_yaml, const core::RunConfig& first, const server::StoredRun& stored) {
   if (!stored.rounds.started) return;
-  core::RunConfig held = first;
-  if (!stored.settings.empty()) {
-    const auto newest = formats::ParseRunConfig(stored.settings.back().run_config);
-    if (newest.ok()) held = formats::ConfigAtStart(*newest, first);
+  const std::string newest = stored.settings.empty() ? "" : stored.settings.back().run_config;
+  const std::string path = absl::GetFlag(FLAGS_config);
+  for (const std::string& difference : formats::FileDifferences(first, newest, run_yaml, path)) {
+    spdlog::warn("{} differs from the run in {}", path, difference);
   }
-  const auto given = formats::ParseRunYaml(run_yaml, absl::GetFlag(FLAGS_config), &first);
-  if (!given.ok()) return;
-  for (const std::string& difference : formats::ConfigDifferences(held, *given)) {
-    spdlog::warn("{} differs from the run in {}", absl::GetFlag(FLAGS_config), difference);
-  }
-}
-
-// Connections are descriptors: raises the limit to the maximum that the administrator allows.
-void RaiseDescriptorLimit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
-    spdlog::warn("cannot raise the limit of open files: {}", std::strerror(errno));
 }
 
 // Whether shard 0 merges by the same config.
@@ -183,20 +162,17 @@ absl::StatusOr<std::unique_ptr<server::Journal>> OpenJournal(const std::string& 
        .damaged = [](const server::DiskDamage& damage) { spdlog::error("{}", damage.Text()); }});
 }
 
-// `config`: what this start has taken from run.yaml.
 server::SettingsForms FormsOfSettings(const core::RunConfig& config) {
-  return {
-      .change = [](const core::RunConfig& now,
-                   const server::SettingsForms::Changes& changes) -> absl::StatusOr<server::SettingsForms::Changed> {
-        ASSIGN_OR_RETURN(core::RunConfig config, formats::ChangedConfig(now, changes));
-        return server::SettingsForms::Changed{config, formats::SerializeRunConfig(config),
-                                              formats::ConfigChanges(now, config)};
-      },
-      .read = [config](const std::string& run_config) -> absl::StatusOr<core::RunConfig> {
-        ASSIGN_OR_RETURN(const core::RunConfig stored, formats::ParseRunConfig(run_config));
-        return formats::ConfigAtStart(stored, config);
-      },
-      .json = formats::RunConfigJson};
+  using Forms = server::SettingsForms;
+  const auto change = [](const core::RunConfig& now, const Forms::Changes& changes) -> absl::StatusOr<Forms::Changed> {
+    ASSIGN_OR_RETURN(core::RunConfig to, formats::ChangedConfig(now, changes));
+    return Forms::Changed{to, formats::SerializeRunConfig(to), formats::ConfigChanges(now, to)};
+  };
+  const auto read = [config](const std::string& run_config) -> absl::StatusOr<core::RunConfig> {
+    ASSIGN_OR_RETURN(const core::RunConfig stored, formats::ParseRunConfig(run_config));
+    return formats::ConfigAtStart(stored, config);
+  };
+  return {change, read, formats::RunConfigJson};
 }
 
 absl::StatusOr<std::unique_ptr<server::RunExchange>> MakeCoordinator(
@@ -414,7 +390,7 @@ int main(int argc, char** argv) {
   if (const absl::Status placed = formats::PlaceShards(listening->shard.count, &*config); !placed.ok()) {
     return ctl::Fail(ctl::kBadInput, placed);
   }
-  RaiseDescriptorLimit();
+  ctl::RaiseDescriptorLimit();
   const int probes = listening->health ? server::kProbeThreads : 0;
   const int pages = server::kMaxEventStreams + server::kRequestThreads;
   if (const absl::Status may_start = ctl::CheckThreads(pages + probes + kOwnThreads); !may_start.ok()) {

@@ -179,31 +179,6 @@ void ToProto(const DownloadHeader& header, v1::DownloadHeader* message) {
   for (const core::SettingsRevision& revision : header.revisions) ToProto(revision, message->add_revisions());
 }
 
-void ToProto(const core::SettingsRevision& revision, v1::SettingsRevision* message) {
-  message->set_number(revision.number);
-  message->set_step(revision.step);
-  message->mutable_versions()->Assign(revision.versions.begin(), revision.versions.end());
-  message->set_run_config(revision.run_config);
-  message->mutable_changes()->Assign(revision.changes.begin(), revision.changes.end());
-  message->set_unix_ms(revision.unix_ms);
-}
-
-core::SettingsRevision FromProto(const v1::SettingsRevision& message) {
-  return {.number = message.number(),
-          .step = message.step(),
-          .versions = {message.versions().begin(), message.versions().end()},
-          .run_config = message.run_config(),
-          .changes = {message.changes().begin(), message.changes().end()},
-          .unix_ms = message.unix_ms()};
-}
-
-std::vector<core::SettingsRevision> FromProto(
-    const google::protobuf::RepeatedPtrField<v1::SettingsRevision>& messages) {
-  std::vector<core::SettingsRevision> revisions;
-  for (const v1::SettingsRevision& message : messages) revisions.push_back(FromProto(message));
-  return revisions;
-}
-
 absl::StatusOr<core::Manifest> FromProto(const v1::Manifest& message) {
   core::Manifest manifest;
   for (const v1::TensorSpec& spec : message.tensors()) {

@@ -6,6 +6,7 @@
 #include "core/fragment_map.h"
 #include "core/membership.h"
 #include "transport/coordinator_link.h"
+#include "transport/settings_messages.h"
 
 namespace causeway::transport {
 
@@ -22,7 +23,6 @@ void ToProto(const Standing& standing, v1::Join* message);
 void ToProto(const core::Entry& entry, v1::Entry* message);
 void ToProto(const core::Progress& progress, v1::Progress* message);
 void ToProto(const DownloadHeader& header, v1::DownloadHeader* message);
-void ToProto(const core::SettingsRevision& revision, v1::SettingsRevision* message);
 v1::CoordinatorMessage NoticeOf(const std::string& reason);  // to a site: why it waits
 
 // INVALID_ARGUMENT for values that no honest peer sends: invalid manifests, tensors that are missing or in two
@@ -34,7 +34,5 @@ absl::StatusOr<core::SiteData> DataFromProto(const v1::Join& message);
 core::Entry FromProto(const v1::Entry& message);
 core::Progress FromProto(const v1::Progress& message);
 DownloadHeader FromProto(const v1::DownloadHeader& message);
-core::SettingsRevision FromProto(const v1::SettingsRevision& message);
-std::vector<core::SettingsRevision> FromProto(const google::protobuf::RepeatedPtrField<v1::SettingsRevision>& messages);
 
 }  // namespace causeway::transport

@@ -241,7 +241,7 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, worker::S
                           trainer.manifest(), [&](const std::string& path, double seconds) {
                             if (*log != nullptr) (*log)->Export(core::SystemClock().UnixMs(), path, seconds);
                           });
-  worker::SiteLoop loop(config, trainer, site, checkpoints, exports, log->get());
+  worker::SiteLoop loop(trainer, site, checkpoints, exports, log->get());
   absl::Status status = loop.Run();
   stop.Attach(nullptr);
   if (const absl::Status failure = ranks.failure(); !failure.ok()) status = failure;

@@ -1,8 +1,8 @@
 # Completion of Causeway's programs for bash. Once in a shell:    source deploy/completion/causeway.bash
-# For all users: copy it to /etc/bash_completion.d/causeway. Flags and commands come from the program's own --help.
+# For all users: copy it to /etc/bash_completion.d/causeway. Flags and commands come from the program's own --helpfull.
 
-_causeway_flags() { "$1" --help 2>/dev/null | sed -n 's/^  \(--[a-z0-9_]*\)  .*/\1/p'; }
-_causeway_commands() { "$1" --help 2>/dev/null | sed -n '1,/^ *$/s/^causewayctl //p' | sed 's/ | /\n/g' | grep -o '^[a-z][a-z0-9-]*' | sort -u; }
+_causeway_flags() { "$1" --helpfull 2>/dev/null | sed -n 's/^  \(--[a-z0-9_]*\)  .*/\1/p'; }
+_causeway_commands() { "$1" --helpfull 2>/dev/null | sed -n '1,/^ *$/s/^causewayctl //p' | sed 's/ | /\n/g' | grep -o '^[a-z][a-z0-9-]*' | sort -u; }
 
 _causeway() {
   local program=${COMP_WORDS[0]} word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
@@ -22,6 +22,9 @@ _causeway() {
   elif [[ $word == -* ]]; then
     compopt -o nospace 2>/dev/null
     mapfile -t COMPREPLY < <(compgen -S = -W "$(_causeway_flags "$program")" -- "$word")
+  elif [ "${COMP_WORDS[1]}" = set ]; then
+    compopt -o nospace 2>/dev/null
+    mapfile -t COMPREPLY < <(compgen -S = -W "$("$program" settings 2>/dev/null | sed 's/ .*//')" -- "$word")
   else
     mapfile -t COMPREPLY < <(compgen -f -- "$word")
   fi

@@ -293,6 +293,15 @@ void FindOutliers(const StatusSnapshot& snapshot, Alarms& alarms) {
   }
 }
 
+void FindLossApart(const SiteStatus& site, Alarms& alarms) {
+  if (!site.loss_of_others) return;
+  alarms.push_back({.name = "loss_outlier",
+                    .severity = Severity::kWarning,
+                    .site = site.name,
+                    .text = absl::StrFormat("the loss of %s is %.3g, that of the others %.3g: other data?", site.name,
+                                            site.progress->loss, *site.loss_of_others)});
+}
+
 void FindPaused(const StatusSnapshot& snapshot, Alarms& alarms) {
   if (!snapshot.paused) return;
   alarms.push_back({.name = "run_paused",
@@ -338,6 +347,7 @@ Alarms FindAlarms(const StatusSnapshot& snapshot) {
   }
   for (const SiteStatus& site : snapshot.sites) FindResidual(site, alarms);
   for (const SiteStatus& site : snapshot.sites) FindSilent(site, alarms);
+  for (const SiteStatus& site : snapshot.sites) FindLossApart(site, alarms);
   for (const SiteStatus& site : snapshot.sites) FindRefused(site, alarms);
   for (const SiteStatus& site : snapshot.sites) FindNoisy(site, alarms);
   FindOutliers(snapshot, alarms);

@@ -20,7 +20,7 @@
 
 namespace causeway::server {
 
-inline constexpr std::array<std::string_view, 25> kAlarmNames = {
+inline constexpr std::array<std::string_view, 26> kAlarmNames = {
     "below_quorum",
     "training_diverges",
     "digest_mismatch",
@@ -46,6 +46,7 @@ inline constexpr std::array<std::string_view, 25> kAlarmNames = {
     "no_checkpoint",
     "transfer_stalled",
     "log_stuck",
+    "loss_outlier",
 };
 
 // The alarms that the snapshot calls for, critical ones first, without their times.

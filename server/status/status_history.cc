@@ -11,6 +11,29 @@ uint64_t KeyOf(core::FragmentId fragment, core::Version version) {
   return static_cast<uint64_t>(fragment) << 48 | (static_cast<uint64_t>(version) & 0xffff'ffff'ffff);
 }
 
+double MedianOf(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  if (values.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+// The median of the other sites' losses, if the site's is apart from them.
+std::optional<double> OthersIfApart(const StatusSnapshot& snapshot, const SiteStatus& site) {
+  const auto loss_of = [](const SiteStatus& one) { return one.progress->loss; };
+  std::vector<double> others;
+  for (const SiteStatus& other : snapshot.sites) {
+    if (&other == &site || !core::IsActive(other.state) || other.progress->step == 0) continue;
+    if (std::isfinite(loss_of(other))) others.push_back(loss_of(other));
+  }
+  if (others.size() < 2 || !core::IsActive(site.state) || !std::isfinite(loss_of(site))) return std::nullopt;
+  const double median = MedianOf(others);
+  for (double& loss : others) loss = std::fabs(loss - median);
+  const double deviation = std::max(MedianOf(others), StatusHistory::kLeastDeviation * std::fabs(median));
+  const bool apart = std::fabs(loss_of(site) - median) > StatusHistory::kApartDeviations * deviation;
+  return apart ? std::optional(median) : std::nullopt;
+}
+
 }  // namespace
 
 void FindMismatches(StatusSnapshot& snapshot) {
@@ -56,7 +79,9 @@ void StatusHistory::NoteProgress(const StatusSnapshot& snapshot, SiteStatus& sta
   if (status.progress != site.noted) {
     site.noted = status.progress;
     if (std::isfinite(status.progress->loss)) site.losses.Add({snapshot.unix_ms, status.progress->loss});
+    site.reports_apart = OthersIfApart(snapshot, status) ? site.reports_apart + 1 : 0;
   }
+  if (site.reports_apart >= kReportsApart) status.loss_of_others = OthersIfApart(snapshot, status);
   status.loss_history = site.losses.points();
 }
 

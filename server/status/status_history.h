@@ -20,6 +20,11 @@ class StatusHistory {
   static constexpr size_t kEvalPoints = 200;
   static constexpr double kPeakWindowS = 1;
   static constexpr size_t kTrendRounds = 10;
+  // A loss is apart where it is this many deviations (the median of distances from the median) from the median of at
+  // least two others; losses differ by this share anyway.
+  static constexpr double kApartDeviations = 6;
+  static constexpr double kLeastDeviation = 0.05;
+  static constexpr int kReportsApart = 3;
   static constexpr int64_t kRedialShownMs = 60'000;
   static constexpr int64_t kMismatchShownMs = 60'000;  // a site that resynced is still shown for several scrapes
 
@@ -36,6 +41,7 @@ class StatusHistory {
     RateFigures up_rate, down_rate;
     std::shared_ptr<const core::Progress> noted;
     ThinnedSeries<LossPoint> losses{kLossPoints};
+    int reports_apart = 0;     // the latest in a row whose loss was apart from the others'
     int64_t rounds = -1;       // of all fragments, at the last norm
     std::deque<double> norms;  // of the last kTrendRounds + 1 rounds
     double largest_norm = 0;   // of the rounds before them

@@ -107,6 +107,7 @@ struct SiteStatus {
 
   RateFigures up_rate, down_rate;             // board
   std::vector<LossPoint> loss_history;        // board
+  std::optional<double> loss_of_others;       // board: their median, while this site's is apart from theirs
   std::optional<ResidualTrend> residual;      // board
   std::optional<int64_t> redialled_unix_ms;   // board: when its last connection that died without a word was replaced
   std::vector<core::FragmentId> mismatches;   // board: those whose digest of a version differs from the coordinator's

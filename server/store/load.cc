@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "core/limits.h"
 #include "server/store/rows.h"
+#include "server/store/settings_rows.h"
 
 namespace causeway::server {
 namespace {
@@ -131,23 +132,6 @@ absl::Status LoadData(Database& database, core::DataOfSites& data) {
   ASSIGN_OR_RETURN(const std::optional<std::string> text, ReadMeta(database, "data_of_sites"));
   ASSIGN_OR_RETURN(data, Parse<core::DataOfSites>(database, "data_of_sites", text.value_or("{}"), DataFromJson));
   return absl::OkStatus();
-}
-
-absl::Status LoadSettings(Database& database, std::vector<core::SettingsRevision>& settings) {
-  return database.Query("SELECT number, step, versions, run_config, changes, unix_ms FROM settings ORDER BY number", {},
-                        [&](const SqlRow& row) -> absl::Status {
-                          core::SettingsRevision revision{.number = row.Integer(0),
-                                                          .step = row.Integer(1),
-                                                          .versions = {},
-                                                          .run_config = row.Text(3),
-                                                          .changes = {},
-                                                          .unix_ms = row.Integer(5)};
-                          const std::string what = absl::StrCat("of revision ", revision.number, " of the settings");
-                          RETURN_IF_ERROR(ParseList(database, "versions " + what, row.Text(2), revision.versions));
-                          RETURN_IF_ERROR(ParseList(database, "changes " + what, row.Text(4), revision.changes));
-                          settings.push_back(std::move(revision));
-                          return absl::OkStatus();
-                        });
 }
 
 // The value whose name that is.

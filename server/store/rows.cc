@@ -294,12 +294,6 @@ absl::StatusOr<std::vector<SnapshotRow>> ReadSnapshotRows(Database& database, co
   return snapshots;
 }
 
-absl::Status WriteSettings(Database& database, const core::SettingsRevision& revision) {
-  return database.Run("INSERT INTO settings VALUES (?, ?, ?, ?, ?, ?)",
-                      {revision.number, revision.step, List(revision.versions), Blob{revision.run_config},
-                       nlohmann::json(revision.changes).dump(), revision.unix_ms});
-}
-
 absl::Status RulesRows::Write(Database& database, const core::RoundState& state) {
   if (!known_) RETURN_IF_ERROR(database.Run("DELETE FROM sites"));
   const auto flag = [&](std::string_view key, bool core::RoundState::*member) -> absl::Status {

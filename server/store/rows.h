@@ -55,7 +55,6 @@ absl::Status WriteEvalLoss(Database& database, const EvalLoss& loss);
 absl::Status WriteData(Database& database, const core::DataOfSites& data);
 absl::Status WriteRun(Database& database, const RunRecord& run);
 absl::Status WriteModel(Database& database, const ModelRecord& model);
-absl::Status WriteSettings(Database& database, const core::SettingsRevision& revision);
 // A snapshot whose file exists.
 struct SnapshotRow {
   core::FragmentId fragment = 0;

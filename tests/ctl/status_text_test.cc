@@ -5,6 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_split.h"
+#include "ctl/text_table.h"
+
 namespace causeway::ctl {
 namespace {
 
@@ -49,6 +52,76 @@ TEST(StatusText, LossesOfSitesStandWhereThereIsNoneOfTheRunWithTheReason) {
   status["eval_loss_by_site"] = {{"eu", {{"loss", 1.5}}}, {"us", {{"loss", 2.25}}}};
   EXPECT_THAT(*StatusText(status.dump()),
               HasSubstr("eval loss - (each on its own)\neval loss of each site's own data: eu 1.5, us 2.25\n"));
+}
+
+json StatusOfThreeSites() {
+  json status = StatusOfAGoneSite();
+  status["reason"] = "waits for the initial parameters of shard 1, which has not been heard of";
+  status["config"] = {{"run", {{"steps", 2000}}}};
+  for (const char* name : {"a-site-with-a-long-name.example", "us"}) {
+    json site = status["sites"][0];
+    site["name"] = name;
+    site["state"] = "training";
+    site["step"] = 1200;
+    site["tokens"] = 1200 * 1024;
+    status["sites"].push_back(site);
+  }
+  status["fragments"] = {{{"id", 3},
+                          {"parameters", 1234567},
+                          {"version", 77},
+                          {"digest", "0123456789abcdef"},
+                          {"state", "open"},
+                          {"reason", "waiting for us"},
+                          {"contributors", {"a-site-with-a-long-name.example"}}}};
+  status["alarms"] = {{{"name", "digest_mismatch"},
+                       {"severity", "critical"},
+                       {"text", "us holds other parameters than the coordinator in 1 fragment, first in 3"}},
+                      {{"name", "site_gone"}, {"severity", "warning"}, {"text", "oslo is gone: \033[31mnot heard of"}}};
+  return status;
+}
+
+size_t Widest(const std::string& text) {
+  size_t widest = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    widest = std::max(widest, ColumnsOf(std::string(line)));
+  }
+  return widest;
+}
+
+TEST(StatusText, FitsAnyTerminalFromFortyColumnsOn) {
+  const std::string json = StatusOfThreeSites().dump();
+  for (const size_t width : {40, 60, 80, 120}) {
+    const std::string text = *StatusText(json, {.width = width});
+    EXPECT_LE(Widest(text), width) << text;
+    EXPECT_THAT(text, HasSubstr("✕ digest_mismatch: us holds"));
+    EXPECT_THAT(text, HasSubstr("1200")) << "the step stays" << text;
+    EXPECT_THAT(text, HasSubstr("77")) << "and the version" << text;
+  }
+  EXPECT_THAT(*StatusText(json, {.width = 120}), HasSubstr("tokens/s"));
+  EXPECT_THAT(*StatusText(json), HasSubstr("step 1200 of 2000, about 3m left"));
+  EXPECT_THAT(*StatusText(json), HasSubstr("down rate"));
+}
+
+TEST(StatusText, ColoursAreItsOwnAndNoneOfAName) {
+  const std::string json = StatusOfThreeSites().dump();
+  EXPECT_THAT(*StatusText(json, {.width = 80, .color = true}), HasSubstr("\033[31m✕ digest"));
+  EXPECT_THAT(*StatusText(json, {.width = 80}), ::testing::Not(HasSubstr("\033")));
+}
+
+TEST(CheckOfStatus, IsALineAndTheExitStatusOfAMonitor) {
+  json status = StatusOfThreeSites();
+  const auto check = [&] { return *CheckOfStatus(status.dump()); };
+  EXPECT_EQ(check().code, 2);
+  EXPECT_THAT(check().line, ::testing::StartsWith("CRITICAL - run atlas: digest_mismatch: us holds"));
+  status["alarms"].erase(0);
+  EXPECT_EQ(check().code, 1);
+  status["alarms"] = json::array();
+  EXPECT_EQ(check().code, 0);
+  EXPECT_THAT(check().line, ::testing::StartsWith("OK - run atlas: training"));
+  EXPECT_THAT(check().line, ::testing::EndsWith("2 sites train, step 1200 of 2000, about 3m left | sites=2"));
+  status["state"] = "waiting";
+  EXPECT_EQ(check().code, 1);
+  EXPECT_FALSE(CheckOfStatus("{}").ok());
 }
 
 TEST(StatusText, OtherJsonIsNoStatus) {

@@ -25,14 +25,15 @@ class CompletionTest(unittest.TestCase):
 
     def test_the_first_word_of_causewayctl_is_one_of_its_commands(self):
         self.assertEqual(complete(self.control, ""),
-                         {"status", "export", "drain", "pause", "resume", "stop", "release", "rollback", "history", "report", "config-check",
+                         {"status", "set", "settings", "export", "drain", "pause", "resume", "stop", "release", "rollback", "history", "report", "config-check",
                           "codec-bench", "init", "plan"})
         self.assertEqual(complete(self.control, "st"), {"status", "stop"})
+        self.assertIn("inner.lr=", complete(self.control, "set", "inner."))
 
     def test_flags_are_those_of_the_programs_own_help(self):
         for program in ("causewayctl", "causeway-worker", "causeway-coordinator"):
             offered = complete(str(BINARIES / program), "x", "--c")
-            text = subprocess.run([BINARIES / program, "--help"], capture_output=True, text=True, check=False).stdout
+            text = subprocess.run([BINARIES / program, "--helpfull"], capture_output=True, text=True, check=False).stdout
             known = {line.split()[0] + "=" for line in text.splitlines() if line.startswith("  --c")}
             self.assertTrue(known, program)
             self.assertEqual(offered, known, program)

@@ -40,7 +40,7 @@ class Programs:
 
     def __init__(self):
         self._flags = {}
-        usage = self._output("causewayctl", "--help")
+        usage = self._output("causewayctl", "--helpfull")
         self.commands = set(re.findall(r"^\s*causewayctl ([a-z-]+)", usage, re.MULTILINE))
         self.commands |= set(re.findall(r"^\s*causewayctl [a-z-]+ \| ([a-z-]+)", usage, re.MULTILINE))
 
@@ -54,7 +54,7 @@ class Programs:
     def flags(self, program):
         if program not in self._flags:
             if program in OWN_PROGRAMS:
-                text = self._output(program, "--help")
+                text = self._output(program, "--helpfull")
             else:
                 path = ROOT / program
                 parts = [path, path.with_suffix(".py"), *path.parent.glob(f"{path.name}_lib/*.py")]

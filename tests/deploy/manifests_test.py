@@ -25,7 +25,7 @@ TORCH_FILES = [DEPLOY / "torch.compose.yaml", DEPLOY / "k8s" / "torch-ranks.yaml
 
 
 def help_flags(program):
-    text = subprocess.run([pathlib.Path(BINARIES) / program, "--help"], capture_output=True, text=True, check=True).stdout
+    text = subprocess.run([pathlib.Path(BINARIES) / program, "--helpfull"], capture_output=True, text=True, check=True).stdout
     return set(re.findall(r"^  --(\w+)", text, re.MULTILINE))
 
 

@@ -20,6 +20,24 @@ def section(name, title):
 
 
 class Promises(unittest.TestCase):
+    @unittest.skipUnless(BINARIES, "CAUSEWAY_BIN_DIR names no build")
+    def test_the_help_of_each_command_has_its_flags_alone_and_fits_a_terminal(self):
+        def said(*words):
+            return subprocess.run([f"{BINARIES}/causewayctl", *words], capture_output=True, text=True, check=False).stdout
+
+        full = said("--helpfull")
+        names = re.findall(r"^causewayctl ((?:plan )?[a-z-]+)", full, re.MULTILINE)
+        self.assertIn("plan pipeline", names)
+        for name in [[], *(name.split() for name in names)]:
+            lines = said(*name, "--help").splitlines()
+            self.assertLessEqual(max(map(len, lines)), 80, name)
+            self.assertLessEqual(len(lines), 50, name)
+        flags = set(re.findall(r"^  --(\w+)", full, re.MULTILINE))
+        in_help = {flag for name in names for flag in re.findall(r"--(\w+)", said(*name.split(), "--help"))}
+        self.assertEqual(set(), flags - in_help, "each flag is in a command's help")
+        self.assertNotIn("--link_mbit", said("drain", "--help"))
+
+    @unittest.skipUnless(BINARIES, "CAUSEWAY_BIN_DIR names no build")
     def test_the_reference_of_settings_is_what_causewayctl_prints(self):
         printed = subprocess.run([f"{BINARIES}/causewayctl", "settings", "--markdown"], capture_output=True, text=True,
                                  check=True).stdout
@@ -69,7 +87,7 @@ class Promises(unittest.TestCase):
         known = {"profile", "build"}  # docker compose's
         programs = [pathlib.Path(BINARIES) / name for name in ("causeway-coordinator", "causeway-worker", "causewayctl")]
         for program in [*programs, ROOT / "deploy/quickstart"]:
-            said = subprocess.run([program, "--help"], capture_output=True, text=True, check=True)
+            said = subprocess.run([program, "--help" if program.name == "quickstart" else "--helpfull"], capture_output=True, text=True, check=True)
             known |= set(re.findall(r"--(\w+)", said.stdout))
         self.assertLessEqual(set(re.findall(r"--([a-z_]+)", text("README.md"))), known)
 

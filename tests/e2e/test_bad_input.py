@@ -21,7 +21,7 @@ class FlagTest(BadInputTest):
         for program in PROGRAMS:
             helped, versioned = self.run_program(program, "--help"), self.run_program(program, "--version")
             self.assert_ends(helped, DONE)
-            self.assertIn("--log_format", helped.output())
+            self.assertIn("--log_format" if program != "causewayctl" else "causewayctl COMMAND --help", helped.output())
             self.assert_ends(versioned, DONE)
             self.assertRegex(versioned.output(), r"^causeway \d+\.\d+\.\d+\n$")
 

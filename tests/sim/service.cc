@@ -277,7 +277,7 @@ std::string SiteProgram::Main(const std::shared_ptr<Process>& process) {
   }
   worker::Checkpoints checkpoints(store->get(), node(), *link, *config, nullptr);
   worker::Exports exports({}, (*trainer)->manifest(), nullptr);
-  worker::SiteLoop loop(*config, **trainer, site, checkpoints, exports, nullptr);
+  worker::SiteLoop loop(**trainer, site, checkpoints, exports, nullptr);
   site_ = &site;
   const absl::Status status = loop.Run();
   site_ = nullptr;

@@ -118,10 +118,8 @@ void Checkpoints::Save(core::Step step, Trainer& trainer, Site& site) {
 
 // ---- SiteLoop ----
 
-SiteLoop::SiteLoop(const core::RunConfig& config, Trainer& trainer, Site& site, Checkpoints& checkpoints,
-                   Exports& exports, TrainingLog* log)
-    : config_(config),
-      trainer_(trainer),
+SiteLoop::SiteLoop(Trainer& trainer, Site& site, Checkpoints& checkpoints, Exports& exports, TrainingLog* log)
+    : trainer_(trainer),
       site_(site),
       checkpoints_(checkpoints),
       exports_(exports),

@@ -97,8 +97,7 @@ class Checkpoints {
 class SiteLoop {
  public:
   // All outlive it; the log may be null.
-  SiteLoop(const core::RunConfig& config, Trainer& trainer, Site& site, Checkpoints& checkpoints, Exports& exports,
-           TrainingLog* log);
+  SiteLoop(Trainer& trainer, Site& site, Checkpoints& checkpoints, Exports& exports, TrainingLog* log);
 
   absl::Status Run();  // until the last step: OK. CANCELLED when asked to stop
   void SaveCheckpoint() { checkpoints_.Save(step_, trainer_, site_); }
@@ -112,7 +111,6 @@ class SiteLoop {
   void Show();
   void PostExport();
 
-  const core::RunConfig& config_;
   Trainer& trainer_;
   Site& site_;
   Checkpoints& checkpoints_;

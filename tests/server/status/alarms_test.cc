@@ -205,6 +205,18 @@ TEST(Alarms, ASiteForWhichTheOthersWaitHasOne) {
   });
 }
 
+TEST(Alarms, ASiteWhoseLossIsApartHasOneWithBoth) {
+  const auto apart = [](auto& run) {
+    auto progress = std::make_shared<core::Progress>();
+    progress->loss = 0.03;
+    run.sites[2].progress = progress;
+    run.sites[2].loss_of_others = 1.8;
+  };
+  ExpectAlarms({{"its loss is apart",
+                 apart,
+                 {kWarning, "loss_outlier", "us", HasSubstr("the loss of us is 0.03, that of the others 1.8")}}});
+}
+
 TEST(Alarms, AShardThatIsAwayHasOneAndItsFragmentsWaitForASiteThatIsGone) {
   const auto away = [](auto& run) { run.shard = {0, 2}, run.away = {{1, 7.0}}, run.state = "paused"; };
   ExpectAlarms({

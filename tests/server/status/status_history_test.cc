@@ -99,6 +99,33 @@ TEST_F(StatusHistoryTest, EachReportOfALossIsAPoint) {
   EXPECT_EQ(snapshot.sites[0].loss_history[1].loss, 4);
 }
 
+TEST_F(StatusHistoryTest, ALossIsApartAfterThreeReportsAndOnlyBesideTwoOthers) {
+  const auto report = [this](double loss, const std::vector<double>& others) {
+    return Note([&](StatusSnapshot& snapshot, core::Progress& progress) {
+             progress.step = 1;
+             progress.loss = loss;
+             for (const double other : others) {
+               auto of_other = std::make_shared<core::Progress>(progress);
+               of_other->loss = other;
+               SiteStatus& site = snapshot.sites.emplace_back();
+               site.name = std::to_string(other);
+               site.state = core::SiteState::kTraining;
+               site.progress = of_other;
+             }
+           })
+        .sites[0]
+        .loss_of_others;
+  };
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(report(0.03, {1.7, 1.8, 1.9}));
+  EXPECT_EQ(report(0.03, {1.7, 1.8, 1.9}), 1.8);
+  EXPECT_FALSE(report(1.6, {1.7, 1.8, 1.9})) << "within six deviations";
+  EXPECT_FALSE(report(0.03, {1.7, 1.8, 1.9})) << "three in a row again";
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(report(0.03, {1.8})) << "nothing says which of two is apart";
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(report(1.5, {1.8, 1.8})) << "losses of equal others differ, too";
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(report(3, {1.8, 1.8}));
+  EXPECT_EQ(report(3, {1.8, 1.8}), 1.8);
+}
+
 TEST_F(StatusHistoryTest, TheSameReportIsNotAPointTwice) {
   StatusSnapshot snapshot = Note([](StatusSnapshot&, core::Progress& progress) { progress.loss = 5; });
   history_.Note(snapshot);
