@@ -153,8 +153,8 @@ class StateDirTest(BadInputTest):
         run.await_done()
         run.stop_coordinator()
         others = [({"run_id": "other"}, "e2e", "other"), ({"seed": 5}, "seed", "5"),
-                  ({"sync": {"sync_every": 5}}, "sync.sync_every", "got 5"),
-                  ({"codec": {"up": "sign"}}, "codec.up", "sign"), ({"run": {"steps": 7}}, "run.steps", "got 7")]
+                  ({"sync": {"first_send": "offset"}}, "sync.first_send", "offset"),
+                  ({"eval": {"held_out": 0.5}}, "eval.held_out", "got 0.5")]
         for change, *messages in others:
             self.assert_ends(self.coordinator(f"--state_dir={run.state_dir}", config=merged(config, change)),
                              BAD_INPUT, "holds the state of another run", *messages)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import signal
 import socket
@@ -257,6 +258,53 @@ class StatusTest(EndToEndTest):
             self.assertEqual(refused.wait(), BAD_INPUT, refused.log())
             self.assertIn(words, refused.log())
             self.assertIn(path, refused.log())
+
+    def test_watch_and_follow_go_on_over_restarts_of_the_coordinator(self):
+        self.start()
+        watch = self.live.program("watch", "causewayctl", "status", "--watch", f"--coordinator={self.live.grpc}")
+        follow = self.live.program("follow", "causewayctl", "history", "--follow", "--kind=start", "--since=1h",
+                                   f"--coordinator={self.live.grpc}")
+        eventually(lambda: "run " in watch.output(), "a status")
+        for restart in range(int(os.environ.get("CAUSEWAY_RESTARTS", "2"))):
+            self.live.coordinator.kill()
+            eventually(lambda: re.search(r"no answer for \d+ s; what follows is from", watch.output()), "no answer")
+            self.live.start_coordinator()
+            seen = watch.output().count("up for")
+            eventually(lambda seen=seen: watch.output().count("up for") > seen + 2, "the status again")
+            eventually(lambda restart=restart: f"epoch {restart + 2}" in follow.output(), "the next life's event")
+        for program in (watch, follow):
+            self.assertTrue(program.running())
+            self.assertEqual(program.terminate(), DONE, program.log())
+
+    def test_check_is_a_line_and_an_exit_status_for_a_monitor(self):
+        self.start()
+        checked = self.live.program("check", "causewayctl", "status", "--check", f"--coordinator={self.live.grpc}")
+        self.assertIn(checked.wait(), (0, 1))
+        self.assertRegex(checked.output(), r"^(OK|WARNING) - run \w+: .*\d sites? train.*\| sites=\d\n$")
+        self.live.control("pause")
+        eventually(lambda: self.live.status()["alarms"], "the alarm")
+        paused = self.live.program("check", "causewayctl", "status", f"--coordinator={self.live.grpc}", "--check")
+        self.assertEqual(paused.wait(), 1)
+        self.assertIn("run_paused", paused.output())
+        self.live.coordinator.kill()
+        unknown = self.live.program("check", "causewayctl", "status", "--check", f"--coordinator={self.live.grpc}")
+        self.assertEqual(unknown.wait(), 3)
+        self.assertTrue(unknown.output().startswith("UNKNOWN - "), unknown.output())
+
+    def test_history_takes_a_site_and_a_time(self):
+        self.start()
+
+        def events(*flags, code=DONE):
+            asked = self.live.program("history", "causewayctl", "history", "--json", f"--coordinator={self.live.grpc}",
+                                      *flags)
+            self.assertEqual(asked.wait(), code, asked.log())
+            return asked.lines() if code == DONE else asked.log()
+
+        site = self.live.status()["sites"][0]["name"]
+        self.assertEqual({site}, {event["site"] for event in events(f"--site={site}")})
+        self.assertEqual([], events("--since=2999-01-01"))
+        self.assertEqual(len(events("--since=1d", "--kind=join")), len(events("--kind=join")))
+        self.assertIn("--since: expected a date", events("--since=yesterday", code=BAD_INPUT))
 
     def test_grpc_health_and_reflection_answer(self):
         self.start()
