@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "formats/run_fields.h"
+
 namespace causeway::formats {
 namespace {
 
@@ -52,6 +54,14 @@ void JsonWriter::EnterItem(const char* name, size_t /*index*/) {
 size_t JsonWriter::Count(const char* name, size_t now) {
   (*sections_.back())[name] = Json::array();
   return now;
+}
+
+Json ConfigJson(const core::RunConfig& config) {
+  Json json;
+  JsonWriter writer(&json);
+  core::RunConfig visited = config;
+  RunFields(visited, writer);
+  return json;
 }
 
 }  // namespace causeway::formats

@@ -22,4 +22,7 @@ class JsonWriter : public Fields {
   std::vector<nlohmann::ordered_json*> sections_;  // from the whole to the current one
 };
 
+// Every key of the run's config, under run.yaml's names.
+nlohmann::ordered_json ConfigJson(const core::RunConfig& config);
+
 }  // namespace causeway::formats

@@ -12,7 +12,6 @@
 #include "formats/json_fields.h"
 #include "formats/model_completion.h"
 #include "formats/run_config_message.h"
-#include "formats/run_fields.h"
 #include "formats/settings.h"
 #include "formats/text_file.h"
 #include "formats/yaml_message.h"
@@ -35,14 +34,6 @@ const KeyAdvice& AdviceOnKeys() {
                     {"model.hidden_act", "no such key (it is silu)"},
                     {"model.head_dim", "no such key (it is hidden_size / num_attention_heads)"}};
   return *kAdvice;
-}
-
-Json ConfigJson(const core::RunConfig& config) {
-  Json json;
-  JsonWriter writer(&json);
-  core::RunConfig visited = config;
-  RunFields(visited, writer);
-  return json;
 }
 
 // The first key at which two JSON values differ, or nothing. Sections are entered; lists and scalars are compared

@@ -40,14 +40,6 @@ class SettingsLister : public Fields {
   std::vector<Setting>* const settings_;
 };
 
-Json ConfigAsJson(const core::RunConfig& config) {
-  Json json;
-  JsonWriter writer(&json);
-  core::RunConfig visited = config;
-  RunFields(visited, writer);
-  return json;
-}
-
 // The values of an object of objects by their paths.
 void Flatten(const std::string& path, const Json& json, std::map<std::string, std::string>& values) {
   if (!json.is_object() || json.empty()) {
@@ -60,8 +52,23 @@ void Flatten(const std::string& path, const Json& json, std::map<std::string, st
 
 std::map<std::string, std::string> ValuesOf(const core::RunConfig& config) {
   std::map<std::string, std::string> values;
-  Flatten("", ConfigAsJson(config), values);
+  Flatten("", ConfigJson(config), values);
   return values;
+}
+
+struct Difference {
+  std::string key, was, is;  // values as JSON
+};
+
+std::vector<Difference> DifferencesOf(const core::RunConfig& before, const core::RunConfig& after) {
+  const std::map<std::string, std::string> was = ValuesOf(before);
+  std::vector<Difference> differences;
+  for (const auto& [key, is] : ValuesOf(after)) {
+    const auto found = was.find(key);
+    const std::string value = found == was.end() ? "none" : found->second;
+    if (value != is) differences.push_back({key, value, is});
+  }
+  return differences;
 }
 
 std::vector<Setting> ListSettings() {
@@ -248,13 +255,10 @@ absl::StatusOr<core::RunConfig> ContinuedConfig(const std::string& stored, bool 
 }
 
 std::vector<std::string> ConfigDifferences(const core::RunConfig& run, const core::RunConfig& file) {
-  const std::map<std::string, std::string> held = ValuesOf(run);
   std::vector<std::string> differences;
-  for (const auto& [key, value] : ValuesOf(file)) {
-    const auto found = held.find(key);
-    const std::string has = found == held.end() ? "none" : found->second;
+  for (const auto& [key, has, value] : DifferencesOf(run, file)) {
     const Setting* const setting = FindSetting(key);
-    if (has == value || (setting != nullptr && setting->holds == Holds::kByStart)) continue;
+    if (setting != nullptr && setting->holds == Holds::kByStart) continue;
     const std::string way = Changes(key) ? absl::StrCat("causewayctl set ", key, "=", value, " changes it")
                                          : "it cannot change in a running run";
     differences.push_back(absl::StrCat(key, " (", value, "; the run has ", has, "): the run's value holds; ", way));
@@ -271,12 +275,9 @@ std::vector<std::string> FileDifferences(const core::RunConfig& first, const std
 }
 
 std::vector<std::string> ConfigChanges(const core::RunConfig& before, const core::RunConfig& after) {
-  const std::map<std::string, std::string> was = ValuesOf(before);
   std::vector<std::string> changes;
-  for (const auto& [key, value] : ValuesOf(after)) {
-    const auto old = was.find(key);
-    const std::string from = old == was.end() ? "none" : old->second;
-    if (from != value) changes.push_back(absl::StrCat(key, ": ", from, " → ", value));
+  for (const auto& [key, was, is] : DifferencesOf(before, after)) {
+    changes.push_back(absl::StrCat(key, ": ", was, " → ", is));
   }
   return changes;
 }
