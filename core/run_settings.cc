@@ -45,4 +45,10 @@ bool RunSettings::Add(SettingsRevision revision, RunConfig config) {
   return true;
 }
 
+void RunSettings::Forget() {
+  MutexLock lock(mutex_);
+  std::ranges::move(later_, std::back_inserter(forgotten_));
+  later_.clear();
+}
+
 }  // namespace causeway::core

@@ -43,6 +43,7 @@ class RunSettings {
 
   // Revisions come in order: one that is known is passed over (false).
   bool Add(SettingsRevision revision, RunConfig config);  // its run_config, read
+  void Forget();                                          // all revisions: they are of a state that was lost
 
  private:
   struct Later {
@@ -53,6 +54,7 @@ class RunSettings {
   const RunConfig first_;
   mutable Mutex mutex_;
   std::vector<std::unique_ptr<const Later>> later_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<const Later>> forgotten_ ABSL_GUARDED_BY(mutex_);  // some may hold references
 };
 
 }  // namespace causeway::core

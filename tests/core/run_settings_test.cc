@@ -50,5 +50,15 @@ TEST_F(RunSettingsTest, ARevisionThatIsKnownIsPassedOver) {
   EXPECT_TRUE(settings_.After(2).empty());
 }
 
+TEST_F(RunSettingsTest, RevisionsOfALostStateGiveWayToThoseOfItsSuccessor) {
+  const RunConfig& held = settings_.newest();
+  settings_.Forget();
+  EXPECT_EQ(settings_.revision(), 0);
+  EXPECT_EQ(settings_.AtStep(500).inner.lr, 0.1);
+  EXPECT_TRUE(settings_.Add({.number = 1, .step = 30, .versions = {4, 4}}, WithLr(0.5)));
+  EXPECT_EQ(settings_.AtStep(500).inner.lr, 0.5);
+  EXPECT_EQ(held.inner.lr, 0.3) << "references stay valid";
+}
+
 }  // namespace
 }  // namespace causeway::core

@@ -206,6 +206,7 @@ void SiteExchange::OnWelcome(const transport::Welcome& welcome) {
       movers_ = std::make_unique<Movers>(*map_, *settings_, store_, this);
       kept_.resize(map_->num_fragments());
     }
+    if (!welcome.same_lineage) settings_->Forget();
     absl::Status status = welcome.map == *map_ ? Learn(welcome.revisions, rules_.state(), *settings_)
                                                : absl::InternalError("the coordinator changed its fragment map");
     if (status.ok()) status = RestoreArrays();
