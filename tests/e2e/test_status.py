@@ -265,6 +265,7 @@ class StatusTest(EndToEndTest):
         follow = self.live.program("follow", "causewayctl", "history", "--follow", "--kind=start", "--since=1h",
                                    f"--coordinator={self.live.grpc}")
         eventually(lambda: "run " in watch.output(), "a status")
+        eventually(lambda: "epoch 1" in follow.output(), "the first life's event")
         for restart in range(int(os.environ.get("CAUSEWAY_RESTARTS", "2"))):
             self.live.coordinator.kill()
             eventually(lambda: re.search(r"no answer for \d+ s; what follows is from", watch.output()), "no answer")
