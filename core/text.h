@@ -19,10 +19,11 @@ std::string Printable(std::string_view text);
 
 // The same, where a line break is written as \n and a tab as \t, too, so that a text stays within its line.
 std::string InOneLine(std::string_view text);
-// How many letters have to be put in, left out or changed to make one of the other.
-size_t EditDistance(const std::string& a, const std::string& b);
 std::string Quoted(std::string_view text);  // that between quotes: 'eu\r'
 std::string Shown(std::string_view text);   // that within a message, which stays short: cut at 200 bytes
+
+// How many bytes to add, drop or change to make one text the other (Levenshtein).
+size_t EditDistance(const std::string& a, const std::string& b);
 
 // Editors of Windows begin UTF-8 files with the bytes EF BB BF, which no reader of a format wants.
 std::string_view WithoutByteOrderMark(std::string_view text);
