@@ -12,6 +12,7 @@ struct FragmentState {
   AlignedFloats anchor;    // W
   AlignedFloats momentum;  // v
   AlignedFloats residual;  // ē, in the down codec's domain; empty when feedback_down is 0
+  int64_t run_tokens = 0;  // of all contributions merged into it
 
   uint64_t Digest() const { return DigestUnits(anchor, 0); }
 };

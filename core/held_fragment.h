@@ -22,6 +22,7 @@ struct HeldFragment {
   FragmentId fragment = 0;
   HeldVersion held;
   std::optional<HeldVersion> before;  // its last update, if it is known
+  int64_t run_tokens = 0;             // of all sites, merged into it until that version
 };
 
 }  // namespace causeway::core

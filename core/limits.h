@@ -69,9 +69,10 @@ inline constexpr int kHandshakeTimeoutMs = 10'000;  // several round trips of th
 constexpr int MaxStreamsPerConnection(int fragments) { return 4 * fragments + 64; }
 // A call identifies itself with its first message; with the largest manifest that takes 7 s at 10 Mbit/s.
 inline constexpr int64_t kFirstMessageMs = 10'000;
-inline constexpr int kMaxMetadataBytes = 16 << 10;          // gRPC's own headers and a token stay under 2 kB
-inline constexpr size_t kMaxTokenBytes = 4'096;             // a signed web token fits
-inline constexpr size_t kMaxCredentialFileBytes = 1 << 20;  // a bundle of 400 CAs, or 10,000 lines of tokens
+inline constexpr int kMaxMetadataBytes = 16 << 10;           // gRPC's own headers and a token stay under 2 kB
+inline constexpr size_t kMaxTokenBytes = 4'096;              // a signed web token fits
+inline constexpr int64_t kMostRunTokens = int64_t{1} << 53;  // which a double counts exactly
+inline constexpr size_t kMaxCredentialFileBytes = 1 << 20;   // a bundle of 400 CAs, or 10,000 lines of tokens
 
 inline constexpr int kMaxGrpcLogLines = 20;  // per ten seconds, such as those about failed handshakes
 

@@ -26,110 +26,6 @@ struct Entry {
   friend bool operator==(const Entry&, const Entry&) = default;
 };
 
-struct AnchorDigest {
-  Version version = 0;
-  uint64_t digest = 0;
-};
-
-// The last round of a fragment at a site.
-struct FragmentProgress {
-  double slack_s = 0;      // from the update's arrival to its need; negative: the site waited for it
-  Step delay = 0;          // τ of the last contribution
-  std::string reason;      // for that delay, where it was chosen by measurement
-  std::string encoded_on;  // host or device, for the last contribution; empty: none, or not reported
-
-  friend bool operator==(const FragmentProgress&, const FragmentProgress&) = default;
-};
-
-// A site's measurements of its link to the coordinator; 0 = nothing yet.
-struct LinkProgress {
-  double up_bytes_per_s = 0;  // of transfers, while in progress
-  double down_bytes_per_s = 0;
-  double round_trip_s = 0;
-  int channels = 0;  // TCP connections over which a transfer is spread
-  // The rate reached by transfers too short to tell the link's rate: it includes their latency, so the link has more.
-  double up_least_bytes_per_s = 0;
-  double down_least_bytes_per_s = 0;
-  int64_t redials = 0;  // of connections that died without a word
-  double silent_s = 0;  // the longest time for which a connection with work carries nothing, now
-
-  friend bool operator==(const LinkProgress&, const LinkProgress&) = default;
-};
-
-// The progress of a site's offloaded inner optimizer (offload/subgroup_plan.h).
-struct OffloadProgress {
-  int64_t k = 0;  // every k-th subgroup on the device; kAllOnCpu, kResident
-  int64_t subgroup = 0;
-  std::string reason;      // for k
-  double predicted_s = 0;  // of one update; 0: unknown
-  double measured_s = 0;   // the mean of recent ones
-  double waited_s = 0;     // by all updates, for copies of fragments
-  // On a device: parameters whose state stays there, and how the last update handled the others.
-  int64_t resident = 0;
-  int64_t device_subgroups = 0, cpu_subgroups = 0;
-  int64_t to_device_bytes = 0, to_host_bytes = 0;
-  int64_t early_gradient_bytes = 0;  // of these, gradients sent during the backward pass
-
-  friend bool operator==(const OffloadProgress&, const OffloadProgress&) = default;
-};
-
-// The progress of a site's 1-bit Adam (worker/optimizer/onebit_adam.h).
-struct OnebitProgress {
-  int64_t frozen_at = 0;   // the last step that changed the variance; 0: warm-up
-  double ratio = 0;        // of the variance's norm to an earlier one; 0: unknown yet
-  double compression = 0;  // a float32 all-reduce's bytes over those sent; 0: none sent
-
-  friend bool operator==(const OnebitProgress&, const OnebitProgress&) = default;
-};
-
-// Bytes that a rank received at a link level of its site in its last step, and the prediction.
-struct LevelTraffic {
-  std::string name;
-  double predicted = 0, measured = 0;
-
-  friend bool operator==(const LevelTraffic&, const LevelTraffic&) = default;
-};
-
-// The processes of a site; one reports for all.
-struct RankProgress {
-  int64_t ranks = 1;
-  int64_t hosts = 1;
-  std::string slowest;         // the one that recently ended its steps last
-  double slowest_step_s = 0;   // its time for a step
-  std::string standing_still;  // why training stands still; "": it does not
-  double step_bytes = 0;       // sent by one rank to the others in its last step
-  std::optional<OnebitProgress> onebit_adam;
-  std::vector<LevelTraffic> levels;  // of a partition; innermost first
-
-  friend bool operator==(const RankProgress&, const RankProgress&) = default;
-};
-
-// A site's report about itself, sent about once a second.
-struct Progress {
-  Step step = 0;
-  int64_t tokens = 0;
-  double loss = std::nan("");  // nats per token; NaN: none
-  double tokens_per_s = 0;
-  double compute_s = 0;
-  double stall_s = 0;
-  double wall_s = 0;
-  double slack_s = 0;
-  int64_t contributions_sent = 0;
-  int64_t contributions_merged = 0;
-  int64_t contributions_skipped = 0;  // due while an earlier one was unresolved
-  bool completing = false;            // all steps are done; waits for its open rounds
-  double residual_norm = 0;
-  std::map<FragmentId, AnchorDigest> digests;
-  std::vector<std::string> in_flight;
-  std::optional<double> eval_loss;
-  std::vector<Version> eval_versions;
-  std::map<FragmentId, FragmentProgress> fragments;
-  LinkProgress link;
-  std::optional<OffloadProgress> offload;
-  RankProgress ranks;
-  std::string checkpoint_error;  // why the last one was not saved; empty: it was, or none was due
-};
-
 enum class SiteState { kJoining, kTraining, kDraining, kGone };
 inline constexpr std::array kSiteStates = {SiteState::kJoining, SiteState::kTraining, SiteState::kDraining,
                                            SiteState::kGone};
@@ -203,6 +99,7 @@ struct RoundState {
   std::vector<std::map<SiteId, Admitted>> contributions;  // admitted to the open round of each fragment
   std::map<SiteId, SiteRecord> sites;                     // every site that ever joined
   std::vector<NormsOfRounds> norms;                       // of each fragment
+  std::vector<int64_t> tokens;                            // of each fragment: of all contributions merged into it
 
   friend bool operator==(const RoundState&, const RoundState&) = default;
 };

@@ -62,7 +62,7 @@ struct InnerConfig {
   InnerOptimizerKind optimizer = InnerOptimizerKind::kAdamW;
   double lr = 3e-3;
   int64_t warmup_steps = 50;
-  InnerSchedule schedule = InnerSchedule::kCosine;  // to a tenth of lr at run.steps; constant where steps is 0
+  InnerSchedule schedule = InnerSchedule::kCosine;  // to a tenth of lr at the run's end; constant where that is open
   double beta1 = 0.9;
   double beta2 = 0.99;
   double weight_decay = 0.1;
@@ -128,7 +128,8 @@ enum class Placement { kHub, kSites };
 struct RunConfig {
   RunId run_id;
   uint64_t seed = 1;
-  Step steps = 0;  // run.steps: inner steps per site; 0 = until stopped
+  Step steps = 0;      // run.steps: inner steps per site; 0 = until stopped
+  int64_t tokens = 0;  // run.tokens: of all sites together, quorum mode; 0 = no bound
   ModelKind model_kind = ModelKind::kLlama;
   LlamaConfig llama;          // when model_kind is kLlama
   SyntheticConfig synthetic;  // when model_kind is kSynthetic
@@ -150,6 +151,12 @@ struct RunConfig {
     if (inner.batch_per_rank > 0) return inner.batch_per_rank * ranks;
     const auto own = inner.batch_by_site.find(site);
     return own == inner.batch_by_site.end() ? inner.batch_size : own->second;
+  }
+  // Tokens of a step of all sites that the run waits for, at its usual batch: with `tokens`, what the schedule of the
+  // learning rate counts as a step.
+  int64_t TokensOfAStep() const {
+    const int64_t rows = inner.batch_per_rank > 0 ? inner.batch_per_rank : inner.batch_size;
+    return membership.min_sites * rows * (model_kind == ModelKind::kLlama ? sequence_length() : 1);
   }
   // The bound for a site; 0: unknown.
   int64_t MaxTokensPerStep(const SiteId& site) const {

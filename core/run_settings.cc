@@ -19,9 +19,20 @@ const RunConfig& RunSettings::AtStep(Step t) const {
 
 const RunConfig& RunSettings::AtVersion(FragmentId fragment, Version base) const {
   MutexLock lock(mutex_);
+  const Later* const later = Holding(fragment, base);
+  return later == nullptr ? first_ : later->config;
+}
+
+int64_t RunSettings::RevisionAt(FragmentId fragment, Version base) const {
+  MutexLock lock(mutex_);
+  const Later* const later = Holding(fragment, base);
+  return later == nullptr ? 0 : later->revision.number;
+}
+
+const RunSettings::Later* RunSettings::Holding(FragmentId fragment, Version base) const {
   const auto holds = [&](const auto& later) { return later->revision.versions[fragment] <= base; };
   const auto last = std::find_if(later_.rbegin(), later_.rend(), holds);
-  return last == later_.rend() ? first_ : (*last)->config;
+  return last == later_.rend() ? nullptr : last->get();
 }
 
 int64_t RunSettings::revision() const {

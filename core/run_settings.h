@@ -37,6 +37,7 @@ class RunSettings {
   const RunConfig& newest() const;
   const RunConfig& AtStep(Step t) const;
   const RunConfig& AtVersion(FragmentId fragment, Version base) const;
+  int64_t RevisionAt(FragmentId fragment, Version base) const;  // the number; 0: none
 
   int64_t revision() const;  // the newest one's number; 0: none
   std::vector<SettingsRevision> After(int64_t number) const;
@@ -50,6 +51,8 @@ class RunSettings {
     SettingsRevision revision;
     RunConfig config;
   };
+
+  const Later* Holding(FragmentId fragment, Version base) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // null: none
 
   const RunConfig first_;
   mutable Mutex mutex_;

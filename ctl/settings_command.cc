@@ -34,8 +34,8 @@ void PrintMarkdown() {
     const auto cell = [](const std::string& text) { return absl::StrReplaceAll(text, {{"|", "\\|"}}); };
     std::printf("| `%s` | %s | %s | %s%s | %s |\n", setting.key.c_str(),
                 setting.standard.empty() ? "" : absl::StrCat("`", cell(setting.standard), "`").c_str(),
-                cell(setting.expected).c_str(), formats::HoldsText(setting.holds),
-                formats::MayChange(setting) ? ", *set*" : "", cell(setting.says).c_str());
+                cell(setting.expected).c_str(), formats::HoldsText(setting.holds), setting.settable ? ", *set*" : "",
+                cell(setting.says).c_str());
   }
 }
 

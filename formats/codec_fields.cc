@@ -5,6 +5,7 @@ namespace {
 
 using core::CodecId;
 using enum Holds;
+using enum Set;
 using Texts = std::vector<std::string>;
 
 CodecId ReadCodecName(const std::string& path, const std::string& name, FieldCheck& check) {
@@ -88,7 +89,7 @@ void CodecFields(core::CodecConfig& codec, core::SyncMode mode, Fields& fields) 
              "of matrix, embedding, norm, head, expert");
   for (Leg* leg : {&up, &down}) {
     if (!fields.Wants(!leg->allowed_texts.empty())) continue;
-    fields.Any({leg->allowed_name, kByRound, "what auto may choose from, best first"}, &leg->allowed_texts,
+    fields.Any({leg->allowed_name, kByRound, "what auto may choose from, best first", kNotYet}, &leg->allowed_texts,
                "codecs, all rotated or none");
   }
   FieldCheck* const check = fields.check();

@@ -34,10 +34,14 @@ enum class Holds {
   kByStart,  // from the next start of the coordinator, or of each site, on
 };
 
+// Whether `causewayctl set` takes a key that may change by round or by step.
+enum class Set { kTaken, kNotYet };
+
 struct Key {
   const char* name;
   Holds holds;
   const char* says;  // one clause, for the reference
+  Set set = Set::kTaken;
 };
 
 // An integer that may be `auto`, which is −1.

@@ -4,6 +4,7 @@ namespace causeway::formats {
 namespace {
 
 using enum Holds;
+using enum Set;
 
 void CheckBatchBySite(const core::InnerConfig& inner, const Fields& fields, FieldCheck& check) {
   for (const auto& [site, rows] : inner.batch_by_site) {
@@ -46,26 +47,28 @@ void InnerFields(core::InnerConfig& inner, Fields& fields) {
   fields.OneOf({"optimizer", kFixed, "inside each site"}, &inner.optimizer, kInnerOptimizers);
   fields.NotNegative({"lr", kByStep, "its learning rate"}, &inner.lr);
   fields.Integer({"warmup_steps", kByStep, "lr rises linearly over these"}, &inner.warmup_steps, 0, kMaxSteps);
-  fields.OneOf({"schedule", kByStep, "cosine: to a tenth of lr at run.steps"}, &inner.schedule, kInnerSchedules);
-  fields.ShareBelowOne({"beta1", kByStep, "decay of the mean of gradients; not sgd"}, &inner.beta1);
-  fields.ShareBelowOne({"beta2", kByStep, "decay of the mean of their squares; not sgd"}, &inner.beta2);
-  fields.NotNegative({"weight_decay", kByStep, "share of a parameter, times lr, that a step takes away"},
+  fields.OneOf({"schedule", kByStep, "cosine: to a tenth of lr at the run's end"}, &inner.schedule, kInnerSchedules);
+  fields.ShareBelowOne({"beta1", kByStep, "decay of the mean of gradients; not sgd", kNotYet}, &inner.beta1);
+  fields.ShareBelowOne({"beta2", kByStep, "decay of the mean of their squares; not sgd", kNotYet}, &inner.beta2);
+  fields.NotNegative({"weight_decay", kByStep, "share of a parameter, times lr, that a step takes away", kNotYet},
                      &inner.weight_decay);
-  fields.NotNegative({"clip", kByStep, "largest norm of a gradient; 0: off"}, &inner.clip);
-  fields.Integer({"batch_size", kByStep, "sequences in a step of one site, which its ranks share"}, &inner.batch_size,
-                 1, kMaxWidth);
+  fields.NotNegative({"clip", kByStep, "largest norm of a gradient; 0: off", kNotYet}, &inner.clip);
+  fields.Integer({"batch_size", kByStep, "sequences in a step of one site, which its ranks share", kNotYet},
+                 &inner.batch_size, 1, kMaxWidth);
   fields.Integer({"sequence_length", kFixed, "tokens of a training row; 0: max_position_embeddings"},
                  &inner.sequence_length, 0, kMaxWidth);
-  fields.Integer({"batch_per_rank", kByStep, "sequences in a step of each rank, in place of batch_size; 0: off"},
-                 &inner.batch_per_rank, 0, kMaxWidth);
-  fields.Any({"freeze_at", kByStep, "onebit_adam: the step after which the variance stays; auto: once it has settled"},
+  fields.Integer(
+      {"batch_per_rank", kByStep, "sequences in a step of each rank, in place of batch_size; 0: off", kNotYet},
+      &inner.batch_per_rank, 0, kMaxWidth);
+  fields.Any({"freeze_at", kByStep, "onebit_adam: the step after which the variance stays; auto: once it has settled",
+              kNotYet},
              AutoInteger{&inner.freeze_at}, "auto | 1 or more");
   fields.Any({"micro_batches", kFixed, "parts of a rank's sequences of a step, whose gradients add up"},
              &inner.micro_batches, "1 or more");
   const bool onebit_adam = inner.optimizer == core::InnerOptimizerKind::kOnebitAdam;
   fields.OptionalSection("partition", &inner.partition,
                          [&](core::PartitionConfig& partition) { PartitionFields(partition, onebit_adam, fields); });
-  fields.Any({"batch_by_site", kByStep, "sequences in a step of named sites; the others have batch_size"},
+  fields.Any({"batch_by_site", kByStep, "sequences in a step of named sites; the others have batch_size", kNotYet},
              &inner.batch_by_site, "integers by site");
   FieldCheck* const check = fields.check();
   if (check == nullptr) return;

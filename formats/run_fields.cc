@@ -8,6 +8,7 @@ namespace {
 
 using core::SyncMode;
 using enum Holds;
+using enum Set;
 
 // Larger values are typos.
 constexpr int64_t kMaxRounds = 1'000'000'000;
@@ -87,10 +88,11 @@ void ValuesFields(core::ValuesConfig& values, core::MergeRule merge, Fields& fie
 }
 
 void EvalFields(core::EvalConfig& eval, Fields& fields) {
-  fields.Integer({"every_rounds", kByRound, "evaluates after this number of rounds of all fragments; 0: never"},
-                 &eval.every_rounds, 0, kMaxRounds);
+  fields.Integer(
+      {"every_rounds", kByRound, "evaluates after this number of rounds of all fragments; 0: never", kNotYet},
+      &eval.every_rounds, 0, kMaxRounds);
   fields.ShareBelowOne({"held_out", kFixed, "share of the data, at its end, that no site trains on"}, &eval.held_out);
-  fields.Integer({"batches", kByRound, "of an evaluation"}, &eval.batches, 1, kMaxWidth);
+  fields.Integer({"batches", kByRound, "of an evaluation", kNotYet}, &eval.batches, 1, kMaxWidth);
 }
 
 void CheckpointFields(core::CheckpointConfig& checkpoint, Fields& fields) {
@@ -136,6 +138,9 @@ void RunFields(core::RunConfig& config, Fields& fields) {
   fields.Section("run", [&] {
     fields.Integer({"steps", kByStep, "inner steps that each site takes; 0: until stopped"}, &config.steps, 0,
                    kMaxSteps);
+    fields.Integer(
+        {"tokens", kByStep, "quorum mode: of all sites, after which the run ends; the schedule is over them; 0: off"},
+        &config.tokens, 0, core::kMostRunTokens);
   });
   fields.Section("model", [&] {
     fields.OneOf({"kind", kFixed, "synthetic is a load generator; external: the sites bring the model"},
@@ -161,6 +166,9 @@ void RunFields(core::RunConfig& config, Fields& fields) {
   fields.OneOf({"placement", kFixed, "where the shards run; sites: one in each site's datacenter"}, &config.placement,
                kPlacements);
   if (check == nullptr) return;
+  check->Expect(config.tokens == 0 || config.sync.mode == SyncMode::kQuorum, "run.tokens",
+                "sync.mode: quorum with it, since sites in step are at the same learning rate",
+                absl::StrCat(config.tokens, " in synchronous mode"));
   check->Expect(config.sync.parts == 1 || config.membership.merge == core::MergeRule::kAverage, "membership.merge",
                 "average with sync.parts, since radial_directional needs all of a tensor", "radial_directional");
 }

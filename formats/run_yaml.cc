@@ -133,6 +133,7 @@ std::string RunSummary(const core::RunConfig& config) {
   absl::StrAppend(&text, ", ", config.sync.num_fragments, config.sync.num_fragments == 1 ? " fragment" : " fragments");
   if (is_external) return absl::StrCat(text, ", the sites' scripts own their optimizer");
   if (config.inner.schedule == core::InnerSchedule::kConstant) return absl::StrCat(text, ", constant lr");
+  if (config.tokens > 0) return absl::StrCat(text, ", lr along a cosine over ", config.tokens, " tokens of all sites");
   return config.steps == 0 ? absl::StrCat(text, ", constant lr because run.steps is 0")
                            : absl::StrCat(text, ", lr along a cosine over ", config.steps, " steps");
 }

@@ -29,7 +29,8 @@ class SettingsLister : public Fields {
   void Visit(const Key& key, FieldValue /*value*/, const std::string& expected) override {
     const std::string path = absl::StrReplaceAll(Path(key.name), {{"[0]", "[]"}});
     const bool known = std::ranges::any_of(*settings_, [&](const Setting& one) { return one.key == path; });
-    if (!known) settings_->push_back({path, key.holds, key.says, expected, ""});
+    const bool changes = key.holds == Holds::kByRound || key.holds == Holds::kByStep;
+    if (!known) settings_->push_back({path, key.holds, changes && key.set == Set::kTaken, key.says, expected, ""});
   }
   void Enter(const char* /*name*/) override {}
   void EnterItem(const char* /*name*/, size_t /*index*/) override {}
@@ -94,14 +95,6 @@ std::vector<Setting> ListSettings() {
 
 // ---- Changes ----
 
-// The keys that may change in a running run.
-bool Changes(const std::string& key) {
-  static const auto* const kKeys = new std::set<std::string>{
-      "run.steps", "inner.lr",   "inner.warmup_steps", "inner.schedule",      "outer.lr",  "outer.momentum",
-      "codec.up",  "codec.down", "codec.feedback_up",  "codec.feedback_down", "codec.zstd"};
-  return kKeys->contains(key) || key.starts_with("membership.") || key.starts_with("values.");
-}
-
 absl::Status CheckMayChange(const std::string& key, const core::RunConfig& config) {
   const auto refused = [&key](std::string_view why) {
     return absl::FailedPreconditionError(absl::StrCat(key, " ", std::string(why)));
@@ -109,8 +102,8 @@ absl::Status CheckMayChange(const std::string& key, const core::RunConfig& confi
   if (key.starts_with("inner.") && config.model_kind == core::ModelKind::kExternal) {
     return refused("cannot be set: the sites' scripts own their optimizer");
   }
-  if (Changes(key)) return absl::OkStatus();
   const Setting* const setting = FindSetting(key);
+  if (setting != nullptr && setting->settable) return absl::OkStatus();
   switch (setting == nullptr ? Holds::kFixed : setting->holds) {
     case Holds::kFixed: return refused("is fixed for a run; start a new one from an export (model.init_from)");
     case Holds::kByStart:
@@ -207,8 +200,6 @@ const char* HoldsText(Holds holds) {
   CHECK(false);
 }
 
-bool MayChange(const Setting& setting) { return Changes(setting.key); }
-
 absl::StatusOr<core::RunConfig> ChangedConfig(const core::RunConfig& config, const SettingsChanges& changes) {
   v1::RunConfig given;
   std::set<std::string> keys;
@@ -259,8 +250,9 @@ std::vector<std::string> ConfigDifferences(const core::RunConfig& run, const cor
   for (const auto& [key, has, value] : DifferencesOf(run, file)) {
     const Setting* const setting = FindSetting(key);
     if (setting != nullptr && setting->holds == Holds::kByStart) continue;
-    const std::string way = Changes(key) ? absl::StrCat("causewayctl set ", key, "=", value, " changes it")
-                                         : "it cannot change in a running run";
+    const std::string way = setting != nullptr && setting->settable
+                                ? absl::StrCat("causewayctl set ", key, "=", value, " changes it")
+                                : "it cannot change in a running run";
     differences.push_back(absl::StrCat(key, " (", value, "; the run has ", has, "): the run's value holds; ", way));
   }
   return differences;

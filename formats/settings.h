@@ -14,15 +14,15 @@ namespace causeway::formats {
 struct Setting {
   std::string key;  // "inner.lr"
   Holds holds = Holds::kFixed;
-  std::string says;      // one clause
-  std::string expected;  // "0 to 1"
-  std::string standard;  // its default, as JSON; empty: none
+  bool settable = false;  // by `causewayctl set`
+  std::string says;       // one clause
+  std::string expected;   // "0 to 1"
+  std::string standard;   // its default, as JSON; empty: none
 };
 
 const std::vector<Setting>& Settings();  // in the order of docs/reference.md
 const Setting* FindSetting(const std::string& key);
-const char* HoldsText(Holds holds);      // "from a step on"
-bool MayChange(const Setting& setting);  // by `causewayctl set`
+const char* HoldsText(Holds holds);  // "from a step on"
 
 // Changes of a run's settings as they are typed: key and value, in YAML.
 using SettingsChanges = std::vector<std::pair<std::string, std::string>>;

@@ -8,6 +8,7 @@ namespace {
 
 using core::SyncMode;
 using enum Holds;
+using enum Set;
 
 constexpr int64_t kMaxSyncEvery = 1'000'000'000;  // beyond it is a typing error
 
@@ -47,9 +48,10 @@ void CheckFragments(const core::SyncConfig& sync, const Fields& fields, FieldChe
 }
 
 void DelayFields(core::SyncConfig& sync, Fields& fields) {
-  fields.Any({"fragment_sync_delay", kByStep,
-              "τ, the inner steps between a send and its update; auto: the least that measured transfers allow"},
-             AutoInteger{&sync.fragment_sync_delay}, "auto | 0 or more, less than sync_every");
+  fields.Any(
+      {"fragment_sync_delay", kByStep,
+       "τ, the inner steps between a send and its update; auto: the least that measured transfers allow", kNotYet},
+      AutoInteger{&sync.fragment_sync_delay}, "auto | 0 or more, less than sync_every");
   FieldCheck* const check = fields.check();
   if (check == nullptr) return;
   if (sync.auto_delay()) {
@@ -66,8 +68,8 @@ void DelayFields(core::SyncConfig& sync, Fields& fields) {
 
 void SyncFields(core::SyncConfig& sync, Fields& fields) {
   fields.OneOf({"mode", kFixed, "an update merges all active sites, or a quorum of them"}, &sync.mode, kSyncModes);
-  fields.Integer({"sync_every", kByStep, "H, inner steps between two sends of a fragment"}, &sync.sync_every, 1,
-                 kMaxSyncEvery);
+  fields.Integer({"sync_every", kByStep, "H, inner steps between two sends of a fragment", kNotYet}, &sync.sync_every,
+                 1, kMaxSyncEvery);
   fields.Integer({"num_fragments", kFixed, "P, at most sync_every"}, &sync.num_fragments, 1, core::kMaxFragments);
   if (FieldCheck* check = fields.check()) {
     sync.num_fragments = static_cast<int>(
@@ -79,7 +81,7 @@ void SyncFields(core::SyncConfig& sync, Fields& fields) {
   }
   DelayFields(sync, fields);
   fields.Share({"fragment_update_alpha", kByStep,
-                "α, weight of the site's own value when the update comes; 0 takes the global value"},
+                "α, weight of the site's own value when the update comes; 0 takes the global value", kNotYet},
                &sync.fragment_update_alpha);
   fields.OneOf({"first_send", kFixed, "of each fragment: sync_every steps after its offset, or at its offset"},
                &sync.first_send, kFirstSends);

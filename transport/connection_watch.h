@@ -22,6 +22,7 @@
 
 #include "core/membership.h"
 #include "core/mutex.h"
+#include "core/progress.h"
 
 namespace causeway::transport {
 

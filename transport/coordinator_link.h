@@ -23,6 +23,7 @@
 #include "core/held_fragment.h"
 #include "core/membership.h"
 #include "core/outer_step.h"
+#include "core/progress.h"
 #include "core/run_settings.h"
 
 namespace causeway::transport {
@@ -108,8 +109,9 @@ struct DownloadHeader {
   int num_chunks = 0;
   bool already_held = false;  // anchors: the offered digest matches; no chunk follows
   // Codec numbers (core/codec_id.h), where the coordinator chooses them; 0: as the config says.
-  uint32_t codec = 0;                             // of an update's chunks
-  uint32_t up_codec = 0;                          // of contributions to `version`
+  uint32_t codec = 0;      // of an update's chunks
+  uint32_t up_codec = 0;   // of contributions to `version`
+  int64_t run_tokens = 0;  // of all sites, in contributions to the fragment that were merged until `version`
   std::optional<uint64_t> generation;             // of the coordinator's model
   std::vector<core::SettingsRevision> revisions;  // of the run's settings, after DownloadRequest.revision
 };

@@ -1,7 +1,10 @@
 #include "transport/field_limits.h"
 
-#include "core/link_levels.h"
-#include "core/offload_config.h"
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include "transport/progress_message.h"
 
 namespace causeway::transport {
 namespace {
@@ -80,71 +83,7 @@ constexpr FieldLimit kLimits[] = {
     Integer("DataFingerprint.tokens", 0, kCount),
     Anything("DataFingerprint.digest"),
 
-    Integer("Progress.step", 0, kCount),
-    Integer("Progress.tokens", 0, kCount),
-    Anything("Progress.loss"),  // including those of a diverging model
-    Number("Progress.tokens_per_s", 0, kRate),
-    Number("Progress.compute_s", 0, kSeconds),
-    Number("Progress.stall_s", 0, kSeconds),
-    Integer("Progress.contributions_sent", 0, kCount),
-    Integer("Progress.contributions_merged", 0, kCount),
-    Anything("Progress.residual_norm"),
-    Many(kFragments, Anything("Progress.digests")),
-    Many(4 * kFragments, Text("Progress.in_flight", kName)),
-    Anything("Progress.eval_loss"),
-    Many(kFragments, Integer("Progress.eval_versions", -1, kCount)),
-    Number("Progress.slack_s", -kSeconds, kSeconds),
-    Number("Progress.wall_s", 0, kSeconds),
-    Integer("Progress.contributions_skipped", 0, kCount),
-    Anything("Progress.completing"),
-    Many(kFragments, Anything("Progress.fragments")),
-    Anything("Progress.link"),
-    Anything("Progress.offload"),
     Integer("Progress.unheard_ms", 0, kCount),
-    Anything("Progress.ranks"),
-    Text("Progress.checkpoint_error", kWords),
-    Integer("RankProgress.ranks", 0, kCount),
-    Integer("RankProgress.hosts", 0, kCount),
-    Text("RankProgress.slowest", kWords),
-    Number("RankProgress.slowest_step_s", 0, kSeconds),
-    Text("RankProgress.standing_still", kWords),
-    Number("RankProgress.step_bytes", 0, kCount),
-    Anything("RankProgress.onebit_adam"),
-    Many(core::kMaxLinkLevels, Anything("RankProgress.levels")),
-    Text("LevelTraffic.name", kName),
-    Number("LevelTraffic.predicted", 0, kCount),
-    Number("LevelTraffic.measured", 0, kCount),
-    Integer("OnebitAdamProgress.frozen_at", 0, kCount),
-    Number("OnebitAdamProgress.ratio", 0, kCount),
-    Number("OnebitAdamProgress.compression", 0, kCount),
-    Integer("OffloadProgress.k", core::kResident, kCount),
-    Integer("OffloadProgress.subgroup", 0, kCount),
-    Text("OffloadProgress.reason", kWords),
-    Number("OffloadProgress.predicted_s", 0, kSeconds),
-    Number("OffloadProgress.measured_s", 0, kSeconds),
-    Number("OffloadProgress.waited_s", 0, kSeconds),
-    Integer("OffloadProgress.resident", 0, kCount),
-    Integer("OffloadProgress.device_subgroups", 0, kCount),
-    Integer("OffloadProgress.cpu_subgroups", 0, kCount),
-    Integer("OffloadProgress.to_device_bytes", 0, kCount),
-    Integer("OffloadProgress.to_host_bytes", 0, kCount),
-    Integer("OffloadProgress.early_gradient_bytes", 0, kCount),
-    Integer("FragmentProgress.fragment", 0, kFragments - 1),
-    Number("FragmentProgress.slack_s", -kSeconds, kSeconds),
-    Integer("FragmentProgress.delay", 0, kCount),
-    Text("FragmentProgress.reason", kName),
-    Text("FragmentProgress.encoded_on", kName),
-    Number("LinkProgress.up_bytes_per_s", 0, kRate),
-    Number("LinkProgress.down_bytes_per_s", 0, kRate),
-    Number("LinkProgress.round_trip_s", 0, kSeconds),
-    Integer("LinkProgress.channels", 0, kCount),
-    Number("LinkProgress.up_least_bytes_per_s", 0, kRate),
-    Number("LinkProgress.down_least_bytes_per_s", 0, kRate),
-    Integer("LinkProgress.redials", 0, kCount),
-    Number("LinkProgress.silent_s", 0, kSeconds),
-    Integer("FragmentDigest.fragment", 0, kFragments - 1),
-    Integer("FragmentDigest.version", -1, kCount),
-    Anything("FragmentDigest.digest"),
     Anything("Leave.finished"),
     Text("Leave.reason", kWords),
     Anything("Ping.sent_us"),
@@ -175,6 +114,7 @@ constexpr FieldLimit kLimits[] = {
     Integer("DownloadRequest.num_stripes", 0, core::kMaxStripes),
     Anything("DownloadRequest.generation"),
     Anything("DownloadRequest.wants_weights"),
+    Anything("DownloadRequest.wants_run_tokens"),
     Anything("DownloadRequest.wants_beats"),
     Anything("DownloadRequest.wants_proof"),
     Integer("DownloadRequest.revision", 0, kCount),
@@ -189,6 +129,7 @@ constexpr FieldLimit kLimits[] = {
     Anything("HeldFragment.anchor_digest"),
     Anything("HeldFragment.momentum_digest"),
     Anything("HeldFragment.before"),
+    Integer("HeldFragment.run_tokens", 0, kCount),
     Integer("HeldBefore.version", 0, kCount),
     Anything("HeldBefore.anchor_digest"),
     Anything("HeldBefore.momentum_digest"),
@@ -237,6 +178,13 @@ constexpr FieldLimit kLimits[] = {
 
 }  // namespace
 
-std::span<const FieldLimit> FieldLimits() { return kLimits; }
+std::span<const FieldLimit> FieldLimits() {
+  static const auto* const kAll = [] {
+    auto* const all = new std::vector<FieldLimit>(std::begin(kLimits), std::end(kLimits));
+    std::ranges::copy(ProgressLimits(), std::back_inserter(*all));
+    return all;
+  }();
+  return *kAll;
+}
 
 }  // namespace causeway::transport

@@ -1,5 +1,6 @@
-// The limits on each field of a message to a coordinator: one table, with a row for each field of every request. A test
-// compares it with the schema, so that no field is forgotten (tests/transport/field_limits_test.cc).
+// The limits on each field of a message to a coordinator: one table, with a row for each field of every request; those
+// of a report follow from the list of its figures (core/progress.h). A test compares it with the schema, so that no
+// field is forgotten (tests/transport/field_limits_test.cc).
 //
 // These limits hold for any run: they keep a message small after protobuf has parsed it, and numbers small enough that
 // their sums do not overflow. The reader of a message checks which values fit this run.

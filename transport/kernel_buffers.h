@@ -12,6 +12,7 @@
 #include <string>
 
 #include "core/membership.h"
+#include "core/progress.h"
 
 namespace causeway::transport {
 

@@ -16,6 +16,7 @@
 #include "core/limits.h"
 #include "core/membership.h"
 #include "core/mutex.h"
+#include "core/progress.h"
 
 namespace causeway::transport {
 

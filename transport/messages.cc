@@ -64,105 +64,6 @@ void ToProto(const core::Entry& entry, v1::Entry* message) {
   message->set_stay(entry.stay);
 }
 
-namespace {
-
-void RanksToProto(const core::RankProgress& ranks, v1::RankProgress* message) {
-  message->set_ranks(static_cast<int32_t>(ranks.ranks));
-  message->set_hosts(static_cast<int32_t>(ranks.hosts));
-  message->set_slowest(ranks.slowest);
-  message->set_slowest_step_s(ranks.slowest_step_s);
-  message->set_standing_still(ranks.standing_still);
-  message->set_step_bytes(ranks.step_bytes);
-  for (const core::LevelTraffic& level : ranks.levels) {
-    v1::LevelTraffic* const added = message->add_levels();
-    added->set_name(level.name);
-    added->set_predicted(level.predicted);
-    added->set_measured(level.measured);
-  }
-  if (!ranks.onebit_adam) return;
-  message->mutable_onebit_adam()->set_frozen_at(ranks.onebit_adam->frozen_at);
-  message->mutable_onebit_adam()->set_ratio(ranks.onebit_adam->ratio);
-  message->mutable_onebit_adam()->set_compression(ranks.onebit_adam->compression);
-}
-
-core::RankProgress RanksFromProto(const v1::RankProgress& message) {
-  core::RankProgress ranks{.ranks = message.ranks(),
-                           .hosts = message.hosts(),
-                           .slowest = message.slowest(),
-                           .slowest_step_s = message.slowest_step_s(),
-                           .standing_still = message.standing_still(),
-                           .step_bytes = message.step_bytes(),
-                           .onebit_adam = {},
-                           .levels = {}};
-  for (const v1::LevelTraffic& level : message.levels()) {
-    ranks.levels.push_back({level.name(), level.predicted(), level.measured()});
-  }
-  if (message.has_onebit_adam()) {
-    const v1::OnebitAdamProgress& onebit = message.onebit_adam();
-    ranks.onebit_adam = {.frozen_at = onebit.frozen_at(), .ratio = onebit.ratio(), .compression = onebit.compression()};
-  }
-  return ranks;
-}
-
-}  // namespace
-
-void ToProto(const core::Progress& progress, v1::Progress* message) {
-  message->set_step(progress.step);
-  message->set_tokens(progress.tokens);
-  message->set_loss(progress.loss);
-  message->set_tokens_per_s(progress.tokens_per_s);
-  message->set_compute_s(progress.compute_s);
-  message->set_stall_s(progress.stall_s);
-  message->set_wall_s(progress.wall_s);
-  message->set_slack_s(progress.slack_s);
-  message->set_contributions_sent(progress.contributions_sent);
-  message->set_contributions_merged(progress.contributions_merged);
-  message->set_contributions_skipped(progress.contributions_skipped);
-  message->set_completing(progress.completing);
-  message->set_residual_norm(progress.residual_norm);
-  for (const auto& [fragment, anchor] : progress.digests) {
-    v1::FragmentDigest* digest = message->add_digests();
-    digest->set_fragment(fragment);
-    digest->set_version(anchor.version);
-    digest->set_digest(anchor.digest);
-  }
-  for (const auto& [id, progressed] : progress.fragments) {
-    v1::FragmentProgress* fragment = message->add_fragments();
-    fragment->set_fragment(id);
-    fragment->set_slack_s(progressed.slack_s);
-    fragment->set_delay(progressed.delay);
-    fragment->set_reason(progressed.reason);
-    fragment->set_encoded_on(progressed.encoded_on);
-  }
-  message->mutable_link()->set_up_bytes_per_s(progress.link.up_bytes_per_s);
-  message->mutable_link()->set_down_bytes_per_s(progress.link.down_bytes_per_s);
-  message->mutable_link()->set_round_trip_s(progress.link.round_trip_s);
-  message->mutable_link()->set_channels(progress.link.channels);
-  message->mutable_link()->set_up_least_bytes_per_s(progress.link.up_least_bytes_per_s);
-  message->mutable_link()->set_down_least_bytes_per_s(progress.link.down_least_bytes_per_s);
-  message->mutable_link()->set_redials(progress.link.redials);
-  message->mutable_link()->set_silent_s(progress.link.silent_s);
-  if (const auto& offload = progress.offload) {
-    message->mutable_offload()->set_k(offload->k);
-    message->mutable_offload()->set_subgroup(offload->subgroup);
-    message->mutable_offload()->set_reason(offload->reason);
-    message->mutable_offload()->set_predicted_s(offload->predicted_s);
-    message->mutable_offload()->set_measured_s(offload->measured_s);
-    message->mutable_offload()->set_waited_s(offload->waited_s);
-    message->mutable_offload()->set_resident(offload->resident);
-    message->mutable_offload()->set_device_subgroups(offload->device_subgroups);
-    message->mutable_offload()->set_cpu_subgroups(offload->cpu_subgroups);
-    message->mutable_offload()->set_to_device_bytes(offload->to_device_bytes);
-    message->mutable_offload()->set_to_host_bytes(offload->to_host_bytes);
-    message->mutable_offload()->set_early_gradient_bytes(offload->early_gradient_bytes);
-  }
-  RanksToProto(progress.ranks, message->mutable_ranks());
-  message->set_checkpoint_error(progress.checkpoint_error);
-  message->mutable_in_flight()->Assign(progress.in_flight.begin(), progress.in_flight.end());
-  if (progress.eval_loss) message->set_eval_loss(*progress.eval_loss);
-  message->mutable_eval_versions()->Assign(progress.eval_versions.begin(), progress.eval_versions.end());
-}
-
 void ToProto(const DownloadHeader& header, v1::DownloadHeader* message) {
   message->set_version(header.version);
   message->set_outer_lr(header.outer.lr);
@@ -175,6 +76,7 @@ void ToProto(const DownloadHeader& header, v1::DownloadHeader* message) {
   message->set_already_held(header.already_held);
   message->set_codec(header.codec);
   message->set_up_codec(header.up_codec);
+  message->set_run_tokens(header.run_tokens);
   if (header.generation) message->set_generation(*header.generation);
   for (const core::SettingsRevision& revision : header.revisions) ToProto(revision, message->add_revisions());
 }
@@ -292,64 +194,6 @@ core::Entry FromProto(const v1::Entry& message) {
           .stay = message.stay()};
 }
 
-core::Progress FromProto(const v1::Progress& message) {
-  core::Progress progress{.step = message.step(),
-                          .tokens = message.tokens(),
-                          .loss = message.loss(),
-                          .tokens_per_s = message.tokens_per_s(),
-                          .compute_s = message.compute_s(),
-                          .stall_s = message.stall_s(),
-                          .wall_s = message.wall_s(),
-                          .slack_s = message.slack_s(),
-                          .contributions_sent = message.contributions_sent(),
-                          .contributions_merged = message.contributions_merged(),
-                          .contributions_skipped = message.contributions_skipped(),
-                          .completing = message.completing(),
-                          .residual_norm = message.residual_norm(),
-                          .digests = {},
-                          .in_flight = {message.in_flight().begin(), message.in_flight().end()},
-                          .eval_loss = std::nullopt,
-                          .eval_versions = {message.eval_versions().begin(), message.eval_versions().end()},
-                          .fragments = {},
-                          .link = {},
-                          .offload = {},
-                          .ranks = {},
-                          .checkpoint_error = message.checkpoint_error()};
-  for (const v1::FragmentDigest& digest : message.digests()) {
-    progress.digests[digest.fragment()] = {digest.version(), digest.digest()};
-  }
-  for (const v1::FragmentProgress& fragment : message.fragments()) {
-    progress.fragments[fragment.fragment()] = {fragment.slack_s(), fragment.delay(), fragment.reason(),
-                                               fragment.encoded_on()};
-  }
-  progress.link = {message.link().up_bytes_per_s(),
-                   message.link().down_bytes_per_s(),
-                   message.link().round_trip_s(),
-                   message.link().channels(),
-                   message.link().up_least_bytes_per_s(),
-                   message.link().down_least_bytes_per_s(),
-                   message.link().redials(),
-                   message.link().silent_s()};
-  if (message.has_offload()) {
-    const v1::OffloadProgress& offload = message.offload();
-    progress.offload = {.k = offload.k(),
-                        .subgroup = offload.subgroup(),
-                        .reason = offload.reason(),
-                        .predicted_s = offload.predicted_s(),
-                        .measured_s = offload.measured_s(),
-                        .waited_s = offload.waited_s(),
-                        .resident = offload.resident(),
-                        .device_subgroups = offload.device_subgroups(),
-                        .cpu_subgroups = offload.cpu_subgroups(),
-                        .to_device_bytes = offload.to_device_bytes(),
-                        .to_host_bytes = offload.to_host_bytes(),
-                        .early_gradient_bytes = offload.early_gradient_bytes()};
-  }
-  if (message.has_ranks()) progress.ranks = RanksFromProto(message.ranks());
-  if (message.has_eval_loss()) progress.eval_loss = message.eval_loss();
-  return progress;
-}
-
 DownloadHeader FromProto(const v1::DownloadHeader& message) {
   return {.version = message.version(),
           .outer = {.lr = message.outer_lr(), .momentum = message.outer_momentum()},
@@ -361,6 +205,7 @@ DownloadHeader FromProto(const v1::DownloadHeader& message) {
           .already_held = message.already_held(),
           .codec = message.codec(),
           .up_codec = message.up_codec(),
+          .run_tokens = message.run_tokens(),
           .generation = message.has_generation() ? std::optional(message.generation()) : std::nullopt,
           .revisions = FromProto(message.revisions())};
 }

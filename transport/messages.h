@@ -6,6 +6,7 @@
 #include "core/fragment_map.h"
 #include "core/membership.h"
 #include "transport/coordinator_link.h"
+#include "transport/progress_message.h"
 #include "transport/settings_messages.h"
 
 namespace causeway::transport {
@@ -21,7 +22,6 @@ void ToProto(const core::FragmentMap& map, google::protobuf::RepeatedPtrField<v1
 void ToProto(const core::SiteData& data, v1::Join* message);
 void ToProto(const Standing& standing, v1::Join* message);
 void ToProto(const core::Entry& entry, v1::Entry* message);
-void ToProto(const core::Progress& progress, v1::Progress* message);
 void ToProto(const DownloadHeader& header, v1::DownloadHeader* message);
 v1::CoordinatorMessage NoticeOf(const std::string& reason);  // to a site: why it waits
 
@@ -32,7 +32,6 @@ absl::StatusOr<core::FragmentMap> FromProto(const v1::Manifest& manifest,
                                             const google::protobuf::RepeatedPtrField<v1::FragmentTensors>& fragments);
 absl::StatusOr<core::SiteData> DataFromProto(const v1::Join& message);
 core::Entry FromProto(const v1::Entry& message);
-core::Progress FromProto(const v1::Progress& message);
 DownloadHeader FromProto(const v1::DownloadHeader& message);
 
 }  // namespace causeway::transport

@@ -109,6 +109,7 @@ void StateShow::Begin(const v1::Context& context, const core::Manifest& manifest
           fragment.set_version(one.held.version);
           fragment.set_anchor_digest(one.held.anchor_digest);
           fragment.set_momentum_digest(one.held.momentum_digest);
+          fragment.set_run_tokens(one.run_tokens);
           if (one.before) {
             fragment.mutable_before()->set_version(one.before->version);
             fragment.mutable_before()->set_anchor_digest(one.before->anchor_digest);

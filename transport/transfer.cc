@@ -171,6 +171,7 @@ class DownloadTransfer final : public Transfer {
       request.set_anchor_version(request_.version);
     }
     request.set_held_digest(request_.held_digest);
+    request.set_wants_run_tokens(true);
     request.set_wants_beats(true);
     request.set_wants_proof(true);
     request.set_revision(request_.revision);

@@ -60,6 +60,7 @@ std::optional<grpc::ByteBuffer> DownloadMessages::Header(absl::FunctionRef<Waite
     transport::ToProto(revision, message.mutable_header()->add_revisions());
   }
   if (!request_->wants_weights()) message.mutable_header()->clear_merged_weights();
+  if (!request_->wants_run_tokens()) message.mutable_header()->clear_run_tokens();
   return transport::ToBytes(message);
 }
 

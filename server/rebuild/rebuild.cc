@@ -51,6 +51,7 @@ absl::StatusOr<OwnState> ReadOwnState(const Journal& journal, const core::Shard&
     const auto fragment = static_cast<FragmentId>(p);
     if (!shard.Owns(fragment)) continue;
     ASSIGN_OR_RETURN(own.fragments[fragment], journal.LoadSnapshot(fragment, stored.fragments[p].snapshot));
+    own.fragments[fragment].run_tokens = stored.fragments[p].facts.run_tokens;
   }
   return own;
 }
@@ -79,6 +80,7 @@ absl::Status Rebuild::Check(const v1::Holdings& holdings, Holdings& shown) const
                                                      held.version(), " of fragment ", held.fragment()));
     }
     shown.fragments[held.fragment()] = {held.version(), held.anchor_digest(), held.momentum_digest()};
+    shown.run_tokens[held.fragment()] = held.run_tokens();
     if (!held.has_before()) continue;
     const v1::HeldBefore& before = held.before();
     shown.before[held.fragment()] = {before.version(), before.anchor_digest(), before.momentum_digest()};
@@ -234,6 +236,7 @@ void Rebuild::AskForMissing() {
     arriving.from = *free;
     arriving.held = chosen.held;
     arriving.state.version = chosen.held.version;
+    arriving.state.run_tokens = chosen.run_tokens;
     arriving.state.anchor.resize(map_.fragment(p).padded_values());
     arriving.state.momentum.resize(map_.fragment(p).padded_values());
     Showing& showing = showing_.at(peers_.at(*free).get());

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "core/digest.h"
+#include "core/limits.h"
 
 namespace causeway::server {
 namespace {
@@ -77,6 +78,17 @@ absl::StatusOr<RebuildChoice> RebuildRules::ChooseRun() const {
   return RebuildChoice{.lineage = most->first.first, .model = most->first.second, .fragments = {}, .dissent = {}};
 }
 
+// Digests do not cover them: a site that tells of more cannot end the run early.
+int64_t RebuildRules::LeastTokens(const std::vector<SiteId>& sites, FragmentId fragment) const {
+  int64_t least = core::kMostRunTokens;
+  for (const SiteId& site : sites) {
+    const std::map<FragmentId, int64_t>& shown = shown_.at(site).run_tokens;
+    const auto tokens = shown.find(fragment);
+    least = std::min(least, tokens == shown.end() ? 0 : tokens->second);
+  }
+  return std::max<int64_t>(0, least);
+}
+
 absl::StatusOr<RebuildChoice::Fragment> RebuildRules::ChooseFragment(FragmentId fragment,
                                                                      const RebuildChoice& run) const {
   std::map<HeldVersion, Holders> holders;
@@ -103,7 +115,8 @@ absl::StatusOr<RebuildChoice::Fragment> RebuildRules::ChooseFragment(FragmentId 
              Contradicts(newest->first, newest->second.size(), older.first, older.second.size());
     });
     if (accepted || rival == holders.rend()) {
-      return RebuildChoice::Fragment{newest->first, newest->second.own ? std::vector<SiteId>() : newest->second.sites};
+      if (newest->second.own) return RebuildChoice::Fragment{newest->first, {}};
+      return RebuildChoice::Fragment{newest->first, newest->second.sites, LeastTokens(newest->second.sites, fragment)};
     }
     return absl::UnavailableError(absl::StrCat("fragment ", fragment, ": ", newest->second.Text(), " hold ",
                                                TextOf(newest->first), ", ", rival->second.Text(), " ",

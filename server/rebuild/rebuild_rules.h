@@ -35,6 +35,7 @@ struct Holdings {
   std::string model;  // its manifest, serialized: sites of one run have equal ones
   std::map<core::FragmentId, core::HeldVersion> fragments;
   std::map<core::FragmentId, core::HeldVersion> before;  // the last update, where the site knows
+  std::map<core::FragmentId, int64_t> run_tokens;        // that the run has merged into them
 };
 
 // The state that the coordinator itself has, and the sites that were in the run then.
@@ -47,6 +48,7 @@ struct RebuildChoice {
   struct Fragment {
     core::HeldVersion held;
     std::vector<core::SiteId> witnesses;  // in bytewise order; none where the coordinator's own version stays
+    int64_t run_tokens = 0;               // the least that a witness says
   };
   std::string lineage;
   std::string model;
@@ -83,6 +85,7 @@ class RebuildRules {
     return holdings.lineage == choice.lineage && holdings.model == choice.model;
   }
   absl::StatusOr<RebuildChoice> ChooseRun() const;
+  int64_t LeastTokens(const std::vector<core::SiteId>& sites, core::FragmentId fragment) const;
   absl::StatusOr<RebuildChoice::Fragment> ChooseFragment(core::FragmentId fragment, const RebuildChoice& run) const;
   void NoteDissent(RebuildChoice& choice) const;
 

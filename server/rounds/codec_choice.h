@@ -24,6 +24,7 @@
 #include "core/codec_id.h"
 #include "core/ids.h"
 #include "core/membership.h"
+#include "core/progress.h"
 #include "server/rounds/pace.h"
 
 namespace causeway::server {

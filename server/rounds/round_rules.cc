@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/limits.h"
 
 namespace causeway::server {
 
@@ -178,18 +179,21 @@ CloseRound RoundRules::Contributors(FragmentId fragment) const {
                    .base = facts_.state.versions[fragment],
                    .contributors = {},
                    .sites = facts_.ActiveSites(),
-                   .reason = ""};
+                   .reason = "",
+                   .run_tokens = facts_.state.tokens[fragment]};
   for (const auto& [site, admitted] : facts_.state.contributions[fragment]) {
+    close.run_tokens += std::min(admitted.tokens, core::kMostRunTokens - close.run_tokens);
     close.contributors.push_back({.site = site, .base = admitted.base});
   }
   return close;
 }
 
-void RoundRules::Close(FragmentId fragment) {
-  for (const auto& [site, admitted] : facts_.state.contributions[fragment]) {
-    facts_.state.sites[site].last_merged[fragment] = admitted.base;
+void RoundRules::Close(const CloseRound& close) {
+  for (const CloseRound::Contributor& contributor : close.contributors) {
+    facts_.state.sites[contributor.site].last_merged[close.fragment] = contributor.base;
   }
-  Next(fragment);
+  facts_.state.tokens[close.fragment] = close.run_tokens;
+  Next(close.fragment);
 }
 
 void RoundRules::Next(FragmentId fragment) {
@@ -212,6 +216,7 @@ absl::Status RoundRules::RollBack(Version version, Actions& actions) {
                                  .contributors = {},
                                  .sites = {},
                                  .reason = absl::StrCat("rolled back to version ", version),
+                                 .run_tokens = facts_.state.tokens[p],
                                  .rolled_back_to = version});
     Next(p);
   }

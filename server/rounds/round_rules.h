@@ -40,7 +40,7 @@ class RoundRules {
   // distance from it. Its contributors, without weights; then that it has closed.
   std::optional<core::FragmentId> Due();
   CloseRound Contributors(core::FragmentId fragment) const;
-  void Close(core::FragmentId fragment);
+  void Close(const CloseRound& close);
   absl::Status RollBack(core::Version version, Actions& actions);
 
   // In synchronous mode, the fragment of an open round that no site is left to fill: a joiner does not contribute to

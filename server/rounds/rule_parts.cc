@@ -32,7 +32,7 @@ void CloseRounds(RuleParts& run, Actions& actions) {
     CloseRound close = run.rounds.Contributors(*fragment);
     close.reason = WhyItCloses(run.facts, run.rounds, *fragment);
     run.values.Close(close);
-    run.rounds.Close(*fragment);
+    run.rounds.Close(close);
     actions.push_back(std::move(close));
   }
 }

@@ -33,6 +33,7 @@ struct CloseRound {
   std::vector<Contributor> contributors;  // in bytewise order of site
   std::vector<core::SiteId> sites;        // that share the data from here on
   std::string reason;                     // "all 3 active sites have contributed", …
+  int64_t run_tokens = 0;                 // merged into the fragment, with these
   // Set: nothing is merged, and the round restores the parameters of that version.
   std::optional<core::Version> rolled_back_to;
 };

@@ -18,6 +18,7 @@ RunFacts::RunFacts(const RoundSettings& its_settings, core::RoundState its_state
   state.versions.resize(num_fragments());
   state.contributions.resize(num_fragments());
   state.norms.resize(num_fragments());
+  state.tokens.resize(num_fragments());
   for (auto& [site, record] : state.sites) {
     record.last_merged.resize(num_fragments(), -1);
     // A journal without a seed does not know how many fragments there are, so that nothing has checked its lists.

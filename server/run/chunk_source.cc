@@ -13,6 +13,7 @@ namespace {
 transport::DownloadHeader HeaderOf(const RoundRecord& round, int num_chunks) {
   transport::DownloadHeader header{
       .version = round.base + 1, .outer = round.outer, .sites = round.sites, .num_chunks = num_chunks};
+  header.run_tokens = round.run_tokens;
   if (round.codecs) {
     header.codec = static_cast<uint32_t>(round.codecs->down);
     header.up_codec = static_cast<uint32_t>(round.codecs->next_up);
@@ -111,18 +112,19 @@ ChunkSource::Item Update::Get(size_t index, Waiter waiter) {
 }
 
 Anchor::Anchor(SnapshotReader snapshot, const core::Fragment& fragment, core::AnchorDigest digest, bool already_held,
-               std::optional<core::CodecId> up)
+               const VersionFacts& facts)
     : snapshot_(std::move(snapshot)),
       plan_(codecs::PlanChunks(fragment, codecs::Unencoded())),
       digest_(digest),
       already_held_(already_held),
-      up_(up) {}
+      facts_(facts) {}
 
 std::optional<transport::DownloadHeader> Anchor::Header(Waiter) {
   return transport::DownloadHeader{.version = digest_.version,
                                    .num_chunks = already_held_ ? 0 : static_cast<int>(2 * plan_.size()),
                                    .already_held = already_held_,
-                                   .up_codec = up_ ? static_cast<uint32_t>(*up_) : 0};
+                                   .up_codec = facts_.up ? static_cast<uint32_t>(*facts_.up) : 0,
+                                   .run_tokens = facts_.run_tokens};
 }
 
 ChunkSource::Item Anchor::Get(size_t index, Waiter) {

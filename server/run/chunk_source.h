@@ -74,9 +74,8 @@ class Update final : public ChunkSource {
 class Anchor final : public ChunkSource {
  public:
   // With `already_held` no chunk is sent.
-  // `up`: the codec of contributions to that version, where the coordinator chooses it.
   Anchor(SnapshotReader snapshot, const core::Fragment& fragment, core::AnchorDigest digest, bool already_held,
-         std::optional<core::CodecId> up = std::nullopt);
+         const VersionFacts& facts = {});
 
   std::optional<transport::DownloadHeader> Header(Waiter waiter) override;
   Item Get(size_t index, Waiter waiter) override;
@@ -86,7 +85,7 @@ class Anchor final : public ChunkSource {
   const std::vector<codecs::ChunkSpan> plan_;
   const core::AnchorDigest digest_;
   const bool already_held_;
-  const std::optional<core::CodecId> up_;
+  const VersionFacts facts_;
 };
 
 }  // namespace causeway::server

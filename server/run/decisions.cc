@@ -30,6 +30,8 @@ void Decisions::Carry(const CloseRound& action, RunParts& run) {
                     .sites = action.sites,
                     .reason = action.reason,
                     .codecs = DecideCodecs(action, run),
+                    .run_tokens = action.run_tokens,
+                    .revision = settings_.RevisionAt(action.fragment, action.base),
                     .rolled_back_to = action.rolled_back_to};
   std::vector<double> weights;
   for (const CloseRound::Contributor& contributor : action.contributors) weights.push_back(contributor.weight);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/membership.h"
+#include "core/progress.h"
 #include "server/rounds/data_fact.h"
 #include "server/run/outbox.h"
 #include "server/store/records.h"

@@ -11,6 +11,7 @@
 #include "causeway/v1/coordinator.pb.h"
 #include "core/ids.h"
 #include "core/membership.h"
+#include "core/progress.h"
 #include "server/run/outbox.h"
 #include "server/status/status_snapshot.h"
 #include "transport/byte_meter.h"

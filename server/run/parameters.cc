@@ -34,7 +34,7 @@ void Parameters::Set(std::vector<StartingFragment> fragments) {
       Slot& slot = slots_[p];
       slot.state = std::move(fragments[p].state);
       slot.committed = slot.snapshot = {slot.state.version, fragments[p].digest};
-      slot.committed_up = slot.snapshot_up = fragments[p].up;
+      slot.committed_facts = slot.snapshot_facts = fragments[p].facts;
       for (const StoredRound& stored : fragments[p].updates) {
         slot.updates[stored.record.base] = std::make_shared<Update>(options_.journal, stored);
       }
@@ -154,6 +154,7 @@ absl::Status Parameters::MergeOne(MergeJob& job) {
     update->Append(std::move(chunk));
     if (++emitted == (num_chunks + 1) / 2) core::FaultPoint("mid_merge");
   });
+  slot.state.run_tokens = round.run_tokens;
   const uint64_t digest = result.digest;
   const double merge_s = core::SystemClock().SecondsSince(begun);
   job.contributions.clear();
@@ -161,7 +162,7 @@ absl::Status Parameters::MergeOne(MergeJob& job) {
   {  // before the update ends: a site that has taken it finds its version committed
     core::MutexLock lock(mutex_);
     slot.committed = {slot.state.version, digest};
-    slot.committed_up = round.codecs ? std::optional(round.codecs->next_up) : std::nullopt;
+    slot.committed_facts = FactsOf(round);
     slot.bytes_since_snapshot += bytes;
     --slot.queued;
     snapshot = options_.snapshot_every > 0 && slot.committed.version >= slot.snapshot.version + options_.snapshot_every;
@@ -181,6 +182,7 @@ absl::Status Parameters::RollBack(const RoundRecord& round) {
   Slot& slot = slots_[round.fragment];
   ASSIGN_OR_RETURN(core::FragmentState state, options_.journal->LoadSnapshot(round.fragment, *round.rolled_back_to));
   state.version = round.base + 1;
+  state.run_tokens = round.run_tokens;
   const uint64_t digest = state.Digest();
   std::shared_ptr<Update> update;
   {
@@ -189,7 +191,7 @@ absl::Status Parameters::RollBack(const RoundRecord& round) {
     update = slot.updates.at(round.base);
     slot.state = std::move(state);
     slot.committed = {slot.state.version, digest};
-    slot.committed_up = round.codecs ? std::optional(round.codecs->next_up) : std::nullopt;
+    slot.committed_facts = FactsOf(round);
     --slot.queued;
   }
   update->Abandon(round.base + 1, absl::NotFoundError(round.reason));
@@ -210,7 +212,7 @@ absl::Status Parameters::Snapshot(core::FragmentId fragment) {
   slot.snapshot_wanted = false;
   if (!status.ok()) return status;
   slot.snapshot = committed;
-  slot.snapshot_up = slot.committed_up;  // only this thread sets it
+  slot.snapshot_facts = slot.committed_facts;  // only this thread sets it
   slot.bytes_since_snapshot = 0;
   return absl::OkStatus();
 }
@@ -242,7 +244,7 @@ absl::StatusOr<std::shared_ptr<ChunkSource>> Parameters::UpdateSource(core::Frag
 absl::StatusOr<std::shared_ptr<ChunkSource>> Parameters::AnchorSource(core::FragmentId fragment, core::Version at_least,
                                                                       uint64_t held_digest, Waiter waiter) {
   core::AnchorDigest snapshot;
-  std::optional<core::CodecId> up;
+  VersionFacts facts;
   {
     core::MutexLock lock(mutex_);
     Slot& slot = slots_[fragment];
@@ -255,12 +257,12 @@ absl::StatusOr<std::shared_ptr<ChunkSource>> Parameters::AnchorSource(core::Frag
       return nullptr;
     }
     snapshot = slot.snapshot;
-    up = slot.snapshot_up;
+    facts = slot.snapshot_facts;
   }
   auto reader = SnapshotReader::Open(options_.journal->SnapshotPath(fragment, snapshot.version));
   if (!reader.ok()) return absl::UnavailableError(reader.status().message());  // replaced just now: the site retries
   const bool already_held = snapshot.version == 0 && held_digest != 0 && held_digest == snapshot.digest;
-  return std::make_shared<Anchor>(*std::move(reader), options_.map.fragment(fragment), snapshot, already_held, up);
+  return std::make_shared<Anchor>(*std::move(reader), options_.map.fragment(fragment), snapshot, already_held, facts);
 }
 
 core::AnchorDigest Parameters::Committed(core::FragmentId fragment) const {

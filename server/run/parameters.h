@@ -21,6 +21,7 @@
 #include "core/host_limits.h"
 #include "core/membership.h"
 #include "core/mutex.h"
+#include "core/progress.h"
 #include "core/thread.h"
 #include "server/merge/contribution.h"
 #include "server/merge/merge.h"
@@ -43,7 +44,7 @@ struct MergeJob {
 struct StartingFragment {
   core::FragmentState state;
   uint64_t digest = 0;
-  std::optional<core::CodecId> up;  // of contributions to its version, where the coordinator chooses
+  VersionFacts facts;  // of its version
   std::vector<StoredRound> updates;
 };
 
@@ -94,8 +95,8 @@ class Parameters {
     core::FragmentState state;  // owned by the merge thread
     core::AnchorDigest committed;
     core::AnchorDigest snapshot;
-    std::optional<core::CodecId> committed_up, snapshot_up;  // of contributions to these versions
-    int64_t bytes_since_snapshot = 0;                        // of updates
+    VersionFacts committed_facts, snapshot_facts;
+    int64_t bytes_since_snapshot = 0;  // of updates
     bool snapshot_wanted = false;
     std::map<core::Version, std::shared_ptr<Update>> updates;  // by base; the last belongs to the open round
     int queued = 0;

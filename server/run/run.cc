@@ -81,7 +81,8 @@ absl::StatusOr<core::SettingsRevision> Run::ChangeSettings(const SettingsForms::
                                   .changes = std::move(changed.changes),
                                   .unix_ms = options_.clock->UnixMs()};
   if (dry_run) return revision;
-  const bool goes_on = before.steps > 0 && (steps == 0 || steps > before.steps);
+  const auto longer = [](int64_t was, int64_t is) { return was > 0 && (is == 0 || is > was); };
+  const bool goes_on = longer(before.steps, steps) || longer(before.tokens, changed.config.tokens);
   settings.Add(revision, std::move(changed.config));
   outbox.Store(revision);
   outbox.StateChanged();
@@ -137,15 +138,11 @@ absl::Status Run::RestoreFragments(const std::vector<StoredFragment>& stored, in
       continue;
     }
     ASSIGN_OR_RETURN(core::FragmentState state, journal_.LoadSnapshot(id, fragment.snapshot));
+    state.run_tokens = fragment.facts.run_tokens;
     const uint64_t digest = state.Digest();
     fragments.push_back(
-        {.state = std::move(state), .digest = digest, .up = fragment.snapshot_up, .updates = fragment.updates});
-    std::optional<core::CodecId> up = fragment.snapshot_up;
-    if (!fragment.to_replay.empty()) {
-      const std::optional<RoundCodecs>& last = fragment.to_replay.back().record.codecs;
-      up = last ? std::optional(last->next_up) : std::nullopt;
-    }
-    codecs.Restore(id, up);
+        {.state = std::move(state), .digest = digest, .facts = fragment.facts, .updates = fragment.updates});
+    codecs.Restore(id, (fragment.to_replay.empty() ? fragment.facts : FactsOf(fragment.to_replay.back().record)).up);
     RETURN_IF_ERROR(uploads.Restore(id, fragment.open, rules->state(), now_ms));
   }
   model.parameters()->Set(std::move(fragments));

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/membership.h"
+#include "core/progress.h"
 
 namespace causeway::server {
 

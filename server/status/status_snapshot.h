@@ -17,6 +17,7 @@
 #include "core/data_fingerprint.h"
 #include "core/log_figures.h"
 #include "core/membership.h"
+#include "core/progress.h"
 #include "core/run_settings.h"
 #include "core/shard.h"
 #include "core/sync_config.h"

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/membership.h"
+#include "core/progress.h"
 #include "server/status/json_writer.h"
 
 namespace causeway::server {

@@ -166,7 +166,7 @@ absl::Status Journal::SaveSnapshot(core::FragmentId fragment, const core::Fragme
   }
   const std::string path = files_->snapshot(SnapshotFileName(fragment, state.version));
   ASSIGN_OR_RETURN(const uint64_t hash, WriteSnapshot(path, fragment, state, digest));
-  return AddAndWait({.snapshot = SnapshotRow{fragment, state.version, digest, hash}});
+  return AddAndWait({.snapshot = SnapshotRow{fragment, state.version, digest, hash, state.run_tokens}});
 }
 
 absl::Status Journal::Keep(core::Version version, int num_fragments) {

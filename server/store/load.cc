@@ -228,6 +228,8 @@ absl::StatusOr<StoredRound> RoundFrom(const Database& database, core::FragmentId
   round.record.reason = row.Text(4);
   round.update = ExtentFrom(row, 5);
   if (!row.IsNull(12)) round.record.rolled_back_to = row.Integer(12);
+  round.record.run_tokens = row.Integer(13);
+  round.record.revision = row.Integer(14);
   if (row.IsNull(9)) return round;
   RoundCodecs& codecs = round.record.codecs.emplace();
   ASSIGN_OR_RETURN(codecs.up, CodecFrom(database, row.Text(9)));
@@ -239,16 +241,17 @@ absl::StatusOr<StoredRound> RoundFrom(const Database& database, core::FragmentId
 // Rounds after the snapshot, and those up to it whose update is stored.
 absl::Status LoadRounds(Database& database, core::FragmentId fragment, StoredFragment& stored) {
   std::vector<StoredRound> rounds;
-  RETURN_IF_ERROR(database.Query(
-      "SELECT version, lr, momentum, sites, reason, update_segment, update_offset, update_chunk_bytes, "
-      "update_chunk_digests, codec_up, codec_down, codec_next_up, rolled_back_to FROM rounds WHERE fragment = ? AND "
-      "(version > ? OR update_segment <> 0) ORDER BY "
-      "version",
-      {int64_t{fragment}, stored.snapshot}, [&](const SqlRow& row) -> absl::Status {
-        ASSIGN_OR_RETURN(StoredRound round, RoundFrom(database, fragment, row));
-        rounds.push_back(std::move(round));
-        return absl::OkStatus();
-      }));
+  RETURN_IF_ERROR(
+      database.Query("SELECT version, lr, momentum, sites, reason, update_segment, update_offset, update_chunk_bytes, "
+                     "update_chunk_digests, codec_up, codec_down, codec_next_up, rolled_back_to, run_tokens, "
+                     "config_revision FROM rounds "
+                     "WHERE fragment = ? AND (version > ? OR update_segment <> 0) ORDER BY "
+                     "version",
+                     {int64_t{fragment}, stored.snapshot}, [&](const SqlRow& row) -> absl::Status {
+                       ASSIGN_OR_RETURN(StoredRound round, RoundFrom(database, fragment, row));
+                       rounds.push_back(std::move(round));
+                       return absl::OkStatus();
+                     }));
   for (StoredRound& round : rounds) {
     const core::Version version = round.record.base + 1;
     RETURN_IF_ERROR(LoadContributors(database, round));
@@ -286,17 +289,18 @@ absl::StatusOr<core::NormsOfRounds> LoadNorms(Database& database, core::Fragment
 absl::StatusOr<StoredFragment> LoadFragment(Database& database, core::FragmentId fragment) {
   StoredFragment stored;
   bool has_snapshot = false;
-  RETURN_IF_ERROR(database.Query("SELECT max(version) FROM snapshots WHERE fragment = ?", {int64_t{fragment}},
-                                 [&](const SqlRow& row) {
+  RETURN_IF_ERROR(database.Query("SELECT max(version), run_tokens FROM snapshots WHERE fragment = ?",
+                                 {int64_t{fragment}}, [&](const SqlRow& row) {
                                    has_snapshot = !row.IsNull(0);
                                    stored.snapshot = row.Integer(0);
+                                   stored.facts.run_tokens = row.Integer(1);
                                    return absl::OkStatus();
                                  }));
   if (!has_snapshot) return database.Damaged(absl::StrCat("names no snapshot of fragment ", fragment));
   RETURN_IF_ERROR(database.Query(
       "SELECT codec_next_up FROM rounds WHERE fragment = ? AND version = ? AND codec_next_up IS NOT NULL",
       {int64_t{fragment}, stored.snapshot}, [&](const SqlRow& row) -> absl::Status {
-        ASSIGN_OR_RETURN(stored.snapshot_up, CodecFrom(database, row.Text(0)));
+        ASSIGN_OR_RETURN(stored.facts.up, CodecFrom(database, row.Text(0)));
         return absl::OkStatus();
       }));
   RETURN_IF_ERROR(LoadRounds(database, fragment, stored));
@@ -330,6 +334,8 @@ absl::StatusOr<StoredRun> LoadRun(Database& database, const core::Shard& shard) 
       ASSIGN_OR_RETURN(fragment, LoadFragment(database, static_cast<core::FragmentId>(p)));
     }
     rules.versions.push_back(fragment.snapshot + static_cast<core::Version>(fragment.to_replay.size()));
+    rules.tokens.push_back(fragment.to_replay.empty() ? fragment.facts.run_tokens
+                                                      : fragment.to_replay.back().record.run_tokens);
     auto& open = rules.contributions.emplace_back();
     for (const StoredContribution& contribution : fragment.open) open[contribution.site] = contribution.admitted;
     ASSIGN_OR_RETURN(rules.norms.emplace_back(), LoadNorms(database, static_cast<core::FragmentId>(p)));

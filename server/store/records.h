@@ -81,11 +81,22 @@ struct RoundRecord {
   std::vector<core::SiteId> sites;  // those that share the data from here on
   std::string reason;
   std::optional<RoundCodecs> codecs;  // none: as the run's config says
+  int64_t run_tokens = 0;             // of all contributions merged into the fragment, this round's, too
+  int64_t revision = 0;               // of the settings, by which it was decided; 0: those that the run began with
   // Set: it merged nothing, and its version has the parameters of this one, which has a snapshot.
   std::optional<core::Version> rolled_back_to;
 
   friend bool operator==(const RoundRecord&, const RoundRecord&) = default;
 };
+
+// Facts about a fragment's version, besides its parameters.
+struct VersionFacts {
+  std::optional<core::CodecId> up;  // of contributions to it; none: as the run's config says
+  int64_t run_tokens = 0;           // of all contributions merged until it
+
+  friend bool operator==(const VersionFacts&, const VersionFacts&) = default;
+};
+VersionFacts FactsOf(const RoundRecord& round);  // of the version that it makes
 
 // A merged round: its digest, and the update as sites receive it. A digest that differs from an earlier life's is
 // DATA_LOSS; an update that an earlier life stored is not stored again.
@@ -175,11 +186,11 @@ struct StoredRound {
 };
 
 struct StoredFragment {
-  core::Version snapshot = 0;                // version of the newest snapshot
-  std::vector<StoredRound> to_replay;        // decided after it, in order
-  std::vector<StoredRound> updates;          // up to it, whose update is still stored, in order
-  std::optional<core::CodecId> snapshot_up;  // of contributions to that version; none: as the run's config says
-  std::vector<StoredContribution> open;      // admitted, not decided; in bytewise order of site
+  core::Version snapshot = 0;            // version of the newest snapshot
+  std::vector<StoredRound> to_replay;    // decided after it, in order
+  std::vector<StoredRound> updates;      // up to it, whose update is still stored, in order
+  VersionFacts facts;                    // of that version
+  std::vector<StoredContribution> open;  // admitted, not decided; in bytewise order of site
 };
 
 // Everything but arrays and payloads.

@@ -15,8 +15,6 @@
 namespace causeway::server {
 namespace {
 
-constexpr int64_t kConfigRevision = 1;  // until a run's config can change
-
 template <typename T>
 std::string List(const std::vector<T>& values) {
   return nlohmann::json(values).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -71,6 +69,10 @@ std::string PartsText(const std::vector<std::vector<core::TensorPart>>& parts_of
 std::string NumberText(double number) { return absl::StrFormat("%.17g", number); }
 
 }  // namespace
+
+VersionFacts FactsOf(const RoundRecord& round) {
+  return {.up = round.codecs ? std::optional(round.codecs->next_up) : std::nullopt, .run_tokens = round.run_tokens};
+}
 
 RunRecord RunRecordOf(const core::FragmentMap& map) {
   return {.manifest = map.manifest(), .tensors_of_fragment = map.parts()};
@@ -140,12 +142,12 @@ absl::Status WriteRound(Database& database, const RoundRecord& round, int64_t un
   const absl::Status status = database.Run(
       "INSERT INTO rounds (fragment, version, decided_unix_ms, lr, momentum, sites, reason, numerics_version, "
       "config_revision, update_segment, update_offset, update_bytes, codec_up, codec_down, codec_next_up, "
-      "rolled_back_to) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, ?, ?, ?, ?)",
+      "rolled_back_to, run_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, ?, ?, ?, ?, ?)",
       {int64_t{round.fragment}, version, unix_ms, double{round.outer.lr}, double{round.outer.momentum},
-       List(round.sites), round.reason, int64_t{core::kNumericsVersion}, kConfigRevision,
+       List(round.sites), round.reason, int64_t{core::kNumericsVersion}, round.revision,
        CodecValue(round.codecs, &RoundCodecs::up), CodecValue(round.codecs, &RoundCodecs::down),
        CodecValue(round.codecs, &RoundCodecs::next_up),
-       round.rolled_back_to ? SqlValue(*round.rolled_back_to) : SqlValue(std::monostate())});
+       round.rolled_back_to ? SqlValue(*round.rolled_back_to) : SqlValue(std::monostate()), round.run_tokens});
   if (!status.ok()) return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
   if (round.rolled_back_to) RETURN_IF_ERROR(TakeBack(database, round));
   for (const RoundRecord::Contributor& contributor : round.contributors) {
@@ -275,10 +277,10 @@ absl::Status EventRows::Write(Database& database, const Event& event, int64_t un
 
 absl::Status WriteSnapshotRow(Database& database, const SnapshotRow& snapshot) {
   // Replaces an earlier row: before the run has begun, another seed may replace an interrupted one.
-  const auto& [fragment, version, digest, hash] = snapshot;
-  return database.Run("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?)",
+  const auto& [fragment, version, digest, hash, run_tokens] = snapshot;
+  return database.Run("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?)",
                       {int64_t{fragment}, version, SnapshotFileName(fragment, version), core::DigestText(digest),
-                       core::DigestText(hash)});
+                       core::DigestText(hash), run_tokens});
 }
 
 absl::StatusOr<std::vector<SnapshotRow>> ReadSnapshotRows(Database& database, core::FragmentId fragment) {

@@ -61,6 +61,7 @@ struct SnapshotRow {
   core::Version version = 0;
   uint64_t digest = 0;  // of the anchor
   uint64_t hash = 0;    // of the file
+  int64_t run_tokens = 0;
 };
 absl::Status WriteSnapshotRow(Database& database, const SnapshotRow& snapshot);
 absl::StatusOr<std::vector<SnapshotRow>> ReadSnapshotRows(Database& database,

@@ -20,7 +20,7 @@
 namespace causeway::server {
 namespace {
 
-constexpr int64_t kFormat = 5;  // PRAGMA user_version; raised when an older coordinator could not read it
+constexpr int64_t kFormat = 6;  // PRAGMA user_version; raised when an older coordinator could not read it
 
 absl::StatusOr<int64_t> QueryInteger(Database& database, std::string_view sql) {
   int64_t number = 0;
@@ -86,9 +86,11 @@ CREATE TABLE rounds (
   sites TEXT, reason TEXT, numerics_version INTEGER, config_revision INTEGER, digest TEXT,
   update_segment INTEGER, update_offset INTEGER, update_chunk_bytes BLOB, update_bytes INTEGER,
   codec_up TEXT, codec_down TEXT, codec_next_up TEXT, update_chunk_digests BLOB, rolled_back_to INTEGER,
+  run_tokens INTEGER DEFAULT 0,
   UNIQUE (fragment, version));
 CREATE TABLE snapshots (
-  fragment INTEGER, version INTEGER, file TEXT, digest TEXT, hash TEXT, PRIMARY KEY (fragment, version));
+  fragment INTEGER, version INTEGER, file TEXT, digest TEXT, hash TEXT, run_tokens INTEGER DEFAULT 0,
+  PRIMARY KEY (fragment, version));
 CREATE TABLE settings (
   number INTEGER PRIMARY KEY, step INTEGER, versions TEXT, run_config BLOB, changes TEXT, unix_ms INTEGER);
 CREATE TABLE events (
@@ -97,7 +99,7 @@ CREATE INDEX contributions_of_round ON contributions (fragment, merged_version);
 CREATE INDEX contributions_stored ON contributions (fragment, merged_version, segment) WHERE segment <> 0;
 CREATE INDEX commands ON events (id) WHERE kind = 'command';
 CREATE INDEX updates_stored ON rounds (update_segment, update_bytes) WHERE update_segment <> 0;
-PRAGMA user_version = 5;
+PRAGMA user_version = 6;
 )sql";
 
 std::string IndexPath(const std::string& state_dir) { return state_dir + "/journal.sqlite"; }

@@ -15,7 +15,8 @@
 //   contributions  what was admitted. segment 0: the payload was pruned. merged_version: the round that merged it, NULL
 //                  while there is none; weight: its weight there; norm: of the decoded values, NULL: unknown
 //   rounds         what was decided: the outer step, the sites that share the data, why. digest: of the anchor, NULL
-//                  until merged. update_segment 0: no update is stored. config_revision: reserved, 1.
+//                  until merged. update_segment 0: no update is stored. config_revision: of the settings
+//                  by which it was decided. run_tokens: of all contributions merged until its version.
 //                  codec_up, codec_down, codec_next_up: of its contributions, of its update, and of contributions to
 //                  the version it makes, where the coordinator chooses; NULL: as run_config says. rolled_back_to: it
 //                  merged nothing, its version has the parameters of that one; NULL: an ordinary round

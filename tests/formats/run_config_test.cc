@@ -126,7 +126,7 @@ TEST(RunConfigJson, IsARunYaml) {
 TEST(RunConfigJson, HasEveryKeyInTheFilesOrder) {
   EXPECT_EQ(
       RunConfigJson({.run_id = "demo"}),
-      R"({"run_id":"demo","seed":1,"run":{"steps":0},)"
+      R"({"run_id":"demo","seed":1,"run":{"steps":0,"tokens":0},)"
       R"("model":{"kind":"llama","hidden_size":128,"intermediate_size":344,"num_hidden_layers":4,)"
       R"("num_attention_heads":4,"num_key_value_heads":4,"vocab_size":256,"max_position_embeddings":128,)"
       R"("rms_norm_eps":1e-05,"rope_theta":10000.0,"tie_word_embeddings":true,"init_from":""},)"

@@ -37,7 +37,7 @@ TEST(Settings, EachHasASentenceAndIsThereOnce) {
     EXPECT_TRUE(keys.insert(setting.key).second) << setting.key;
     EXPECT_FALSE(setting.says.empty()) << setting.key;
     EXPECT_FALSE(setting.expected.empty()) << setting.key;
-    EXPECT_FALSE(MayChange(setting) && setting.holds == Holds::kFixed) << setting.key;
+    EXPECT_FALSE(setting.settable && setting.holds == Holds::kFixed) << setting.key;
   }
   EXPECT_EQ(FindSetting("inner.lr")->standard, "0.003");
   EXPECT_EQ(FindSetting("inner.batch_by_site.eu")->key, "inner.batch_by_site");

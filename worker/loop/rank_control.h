@@ -30,7 +30,7 @@ struct RankCommand {
     kSave,   // the leader saves: send it the state that it lacks
     kLoad,   // `count` bytes of a trainer's file follow
     kSites,  // payload: the sites that share the data, one name per line
-    kStep,   // takes step `count`
+    kStep,   // takes step `count`; payload: where run.tokens moves the schedule to; empty: nowhere
     kSet,    // payload: the run's config, which has changed
     kMove,   // payload: how θ moves; the values follow
     kRead,   // payload: ranges of θ that the leader reads; their holders send them

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -79,7 +80,8 @@ absl::Status RankedTrainer::CheckAlike() {
 absl::StatusOr<StepResult> RankedTrainer::Step(core::Step t) {
   const RanksTogether together(control_);
   RETURN_IF_ERROR(told_);
-  RETURN_IF_ERROR(control_.Tell({.kind = Kind::kStep, .count = t}));
+  const std::string place = run_tokens_ ? absl::StrCat(*run_tokens_) : "";
+  RETURN_IF_ERROR(control_.Tell({.kind = Kind::kStep, .count = t, .payload = place}));
   ASSIGN_OR_RETURN(const StepResult result, own_.Step(t));
   if (own_.stop_requested()) stop_();
   return result;
@@ -88,6 +90,11 @@ absl::StatusOr<StepResult> RankedTrainer::Step(core::Step t) {
 void RankedTrainer::Change(const core::RunConfig& config) {
   if (told_.ok()) told_ = control_.Tell({.kind = Kind::kSet, .payload = formats::SerializeRunConfig(config)});
   own_.Change(config);
+}
+
+void RankedTrainer::MoveSchedule(int64_t run_tokens) {
+  run_tokens_ = run_tokens;
+  own_.MoveSchedule(run_tokens);
 }
 
 void RankedTrainer::SetSites(const std::vector<core::SiteId>& names) {
@@ -129,7 +136,11 @@ absl::Status Follow(const RankCommand& command, Trainer& trainer, RankControl& c
       trainer.Change(config);
       return absl::OkStatus();
     }
-    case Kind::kStep: return trainer.Step(command.count).status();
+    case Kind::kStep: {
+      int64_t run_tokens = 0;
+      if (absl::SimpleAtoi(command.payload, &run_tokens)) trainer.MoveSchedule(run_tokens);
+      return trainer.Step(command.count).status();
+    }
     case Kind::kSave: return trainer.GatherState();
     case Kind::kMove: return FollowMove(command, trainer, control);
     case Kind::kRead: return FollowRead(command, trainer, control);

@@ -40,8 +40,9 @@ class RankedTrainer final : public Trainer {
   std::vector<Piece> pieces(int tensor) const override { return own_.pieces(tensor); }
   absl::Status initial_values() const override { return own_.initial_values(); }
   void Change(const core::RunConfig& config) override;
+  void MoveSchedule(int64_t run_tokens) override;
   absl::StatusOr<StepResult> Step(core::Step t) override;
-  const InnerOptimizer* optimizer() const override { return own_.optimizer(); }
+  InnerOptimizer* optimizer() const override { return own_.optimizer(); }
   core::RankProgress rank_progress() const override { return own_.rank_progress(); }
   core::SiteData data() const override { return own_.data(); }
   void SetSites(const std::vector<core::SiteId>& names) override;
@@ -54,7 +55,8 @@ class RankedTrainer final : public Trainer {
   RankControl& control_;
   const std::function<void()> stop_;
   RankedStore store_{own_, control_};
-  absl::Status told_;  // of Change and SetSites, which return none
+  std::optional<int64_t> run_tokens_;  // where the schedule stands; none: its steps count
+  absl::Status told_;                  // of Change and SetSites, which return none
 };
 
 // A follower's part in the run: until the leader ends it (OK), or something fails.

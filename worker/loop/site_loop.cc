@@ -71,9 +71,13 @@ bool StepPace::ProgressDue() {
   return true;
 }
 
-std::string StepPace::ProgressLine(core::Step steps, const core::Progress& progress) const {
-  const core::Step step = report_.step;
+std::string StepPace::ProgressLine(const RunLength& length, const core::Progress& progress) const {
+  const core::Step step = report_.step, steps = length.steps;
   std::string line = steps > 0 ? absl::StrFormat("step %d of %d", step, steps) : absl::StrFormat("step %d", step);
+  if (length.tokens > 0) {
+    const double share = static_cast<double>(length.run_tokens) / static_cast<double>(length.tokens);
+    absl::StrAppendFormat(&line, ", %.0f %% of the run's tokens", 100 * std::min(share, 1.0));
+  }
   absl::StrAppendFormat(&line, ": loss %.4f, %.0f tokens/s", report_.loss, report_.tokens_per_s);
   if (progress.wall_s > 0) {
     absl::StrAppendFormat(&line, ", computes %.0f %% of the time", 100 * progress.compute_s / progress.wall_s);
@@ -132,7 +136,7 @@ absl::Status SiteLoop::Run() {
   ASSIGN_OR_RETURN(core::Step step, site_.Join());
   while (true) {
     TakePlace(step);
-    if (LastStep() > 0 && step >= LastStep()) {
+    if (Length().EndsAfter(step)) {
       const absl::Status completed = site_.CompleteRounds();
       if (completed.ok()) break;
       if (!absl::IsAborted(completed)) return completed;
@@ -161,7 +165,14 @@ void SiteLoop::PostExport() {
 // Reports a step, in the log and on the terminal.
 void SiteLoop::Show() {
   if (log_ != nullptr) log_->Step(core::SystemClock().UnixMs(), site_.GetProgress(), site_.CompletedRounds());
-  if (pace_.ProgressDue()) spdlog::info("{}", pace_.ProgressLine(LastStep(), site_.GetProgress()));
+  if (!pace_.ProgressDue()) return;
+  spdlog::info("{}", pace_.ProgressLine(Length(), site_.GetProgress()));
+}
+
+RunLength SiteLoop::Length() const {
+  const core::RunConfig& settings = site_.settings().newest();
+  const int64_t run_tokens = settings.tokens > 0 ? site_.GetProgress().run_tokens : 0;
+  return {.steps = settings.steps, .tokens = settings.tokens, .run_tokens = run_tokens};
 }
 
 absl::Status SiteLoop::DumpLocal(const std::string& path) {
@@ -180,13 +191,18 @@ absl::Status SiteLoop::DumpLocal(const std::string& path) {
 absl::Status SiteLoop::TakeStep(core::Step step) {
   const core::Clock::TimePoint begin = core::SystemClock().Now();
   const core::CpuPhaseScope phase(core::CpuPhase::kTrain);
+  if (const core::RunConfig& settings = site_.settings().AtStep(step); settings.tokens > 0) {
+    const int64_t of_step = settings.TokensOfAStep() / settings.membership.min_sites;
+    trainer_.MoveSchedule(Length().run_tokens + of_step);
+  }
   ASSIGN_OR_RETURN(const StepResult result, trainer_.Step(step));
   step_ = step;
   if (const core::RankProgress ranks = trainer_.rank_progress(); ranks.ranks > 1 || ranks.onebit_adam) {
     site_.watch().HasRanks(ranks);
   }
-  const TrainingReport report =
+  TrainingReport report =
       pace_.Count(step, result, core::SystemClock().SecondsSince(begin), trainer_.offload_progress());
+  if (trainer_.optimizer() != nullptr) report.lr = trainer_.optimizer()->rate().At(step);
   site_.ReportWith([&](SiteReport& whole) { whole.Trained(report); });
   Show();
   return absl::OkStatus();

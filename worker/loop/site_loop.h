@@ -54,6 +54,15 @@ class Evaluations {
   NewestCopy copies_{[this](AnchorCopy copy) { Take(std::move(copy)); }};
 };
 
+// How long the run is, and how far it has come.
+struct RunLength {
+  core::Step steps = 0;  // 0: open
+  int64_t tokens = 0;    // of all sites; 0: open
+  int64_t run_tokens = 0;
+
+  bool EndsAfter(core::Step step) const { return (steps > 0 && step >= steps) || (tokens > 0 && run_tokens >= tokens); }
+};
+
 // Counts steps and tokens, and measures their rates.
 class StepPace {
  public:
@@ -63,7 +72,7 @@ class StepPace {
 
   bool ProgressDue();  // a line for people, every ten
   // "step 1200 of 2000: loss 1.6294, 14200 tokens/s, computes 96 % of the time, optimizer 1.2 ms a step, about 3m left"
-  std::string ProgressLine(core::Step steps, const core::Progress& progress) const;
+  std::string ProgressLine(const RunLength& length, const core::Progress& progress) const;
 
  private:
   TrainingReport report_;
@@ -106,8 +115,8 @@ class SiteLoop {
  private:
   absl::Status TakeStep(core::Step step);
   void TakePlace(core::Step step);
-  void TakeSettings(core::Step step);                                      // as of this step
-  core::Step LastStep() const { return site_.settings().newest().steps; }  // 0: none is the last
+  void TakeSettings(core::Step step);  // as of this step
+  RunLength Length() const;
   void Show();
   void PostExport();
 

@@ -21,6 +21,22 @@ Line Begin(const char* kind, int64_t unix_ms, const core::SiteId& site) {
   return {{"kind", kind}, {"unix_ms", unix_ms}, {"site", site}};
 }
 
+// Numbers of a report; texts and flags are the status's.
+struct FigureWriter {
+  Line& line;
+
+  void operator()(const char* name, core::Figure, double value) { line[name] = Number(value); }
+  void operator()(const char* name, core::Figure, int64_t value) { line[name] = value; }
+  void operator()(const char* name, core::Figure, const std::optional<double>& value) {
+    if (value && std::string_view(name) != "eval_loss") line[name] = Number(*value);  // which has a line of its own
+  }
+  void operator()(const char*, core::Figure, bool) {}
+  void operator()(const char*, core::Figure, const std::string&) {}
+  void List(auto&&...) {}
+  void Part(auto&&...) {}
+  void Each(auto&&...) {}
+};
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TrainingLog>> TrainingLog::Open(const std::string& path, core::SiteId site,
@@ -58,17 +74,10 @@ void TrainingLog::Step(int64_t unix_ms, const core::Progress& progress, core::Ve
     stepped_ms_ = unix_ms;
   }
   Line line = Begin("step", unix_ms, site_);
-  line["step"] = progress.step;
-  line["tokens"] = progress.tokens;
-  line["loss"] = Number(progress.loss);
-  line["tokens_per_s"] = Number(progress.tokens_per_s);
+  FigureWriter writer{line};
+  Figures(progress, writer);
   line["utilization"] = progress.wall_s > 0 ? Number(progress.compute_s / progress.wall_s) : Line(nullptr);
-  line["stall_s"] = Number(progress.stall_s);
-  line["slack_s"] = Number(progress.slack_s);
   line["rounds"] = rounds;
-  line["contributions_sent"] = progress.contributions_sent;
-  line["contributions_merged"] = progress.contributions_merged;
-  line["residual_norm"] = Number(progress.residual_norm);
   line["up_bytes_per_s"] = Number(progress.link.up_bytes_per_s);
   line["down_bytes_per_s"] = Number(progress.link.down_bytes_per_s);
   Append(line.dump());

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "core/membership.h"
 #include "core/mutex.h"
+#include "core/progress.h"
 
 namespace causeway::worker {
 

@@ -28,8 +28,8 @@ absl::StatusOr<std::unique_ptr<DeviceOptimizer>> DeviceOptimizer::Make(const cor
 
 DeviceOptimizer::DeviceOptimizer(const core::RunConfig& config, const core::Manifest& manifest,
                                  const std::string& reason, std::unique_ptr<DeviceState> state, ComputeBackend* backend)
-    : config_(config.inner),
-      total_steps_(config.steps),
+    : InnerOptimizer(config),
+      config_(config.inner),
       manifest_(manifest),
       reason_(reason),
       backend_(backend),
@@ -37,7 +37,7 @@ DeviceOptimizer::DeviceOptimizer(const core::RunConfig& config, const core::Mani
 
 absl::Status DeviceOptimizer::Step(core::Step t, double sum_of_squares) {
   ++steps_taken_;
-  offload::AdamWParameters adamw{.lr = LearningRate(config_, total_steps_, t),
+  offload::AdamWParameters adamw{.lr = rate().At(t),
                                  .beta1 = config_.beta1,
                                  .beta2 = config_.beta2,
                                  .weight_decay = config_.weight_decay,

@@ -36,7 +36,6 @@ class DeviceOptimizer final : public InnerOptimizer {
 
   DeviceState& state() const { return *state_; }
 
-  void Change(const core::RunConfig& config) override { ChangeRate(config, config_, total_steps_); }
   absl::Status Step(core::Step t, double sum_of_squares) override;  // queued on the device, done on the host
 
   std::optional<core::OffloadProgress> progress() const override;
@@ -55,8 +54,7 @@ class DeviceOptimizer final : public InnerOptimizer {
   // A step of resident parameters that take one rule.
   void StepPart(const offload::AdamWParameters& adamw, int64_t first, int64_t count);
 
-  core::InnerConfig config_;
-  core::Step total_steps_;
+  const core::InnerConfig config_;
   const core::Manifest manifest_;
   const std::string reason_;  // for the place of the state
   ComputeBackend* const backend_;

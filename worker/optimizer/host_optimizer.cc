@@ -46,8 +46,8 @@ HostOptimizer::AdamW::AdamW(const core::RunConfig& config, const core::Manifest&
 HostOptimizer::HostOptimizer(const core::RunConfig& config, const core::Manifest& manifest, TensorValues& parameters,
                              const TensorValues& gradients, offload::BusSchedule& bus,
                              const std::string& calibration_path, const TrainerRanks& ranks)
-    : config_(config.inner),
-      total_steps_(config.steps),
+    : InnerOptimizer(config),
+      config_(config.inner),
       manifest_(manifest),
       parameters_(parameters),
       gradients_(gradients),
@@ -104,7 +104,7 @@ void HostOptimizer::StepSgd(double lr, float gradient_scale) {
 absl::Status HostOptimizer::Step(core::Step t, double sum_of_squares) {
   const float gradient_scale = ClipFactor(config_.clip, sum_of_squares);
   ++steps_taken_;
-  const double lr = LearningRate(config_, total_steps_, t);
+  const double lr = rate().At(t);
   if (adamw_ == nullptr) {
     StepSgd(lr, gradient_scale);
     return absl::OkStatus();

@@ -30,7 +30,6 @@ class HostOptimizer final : public InnerOptimizer {
   // The manifest's tensors are parts of the checkpoint's tensors of the same name, from these values on; −1: not there.
   void HoldParts(std::vector<int64_t> firsts) { part_firsts_ = std::move(firsts); }
 
-  void Change(const core::RunConfig& config) override { ChangeRate(config, config_, total_steps_); }
   absl::Status Step(core::Step t, double sum_of_squares) override;
   std::optional<core::OffloadProgress> progress() const override;
   OnebitAdam* onebit() override { return onebit_.get(); }
@@ -54,8 +53,7 @@ class HostOptimizer final : public InnerOptimizer {
 
   void StepSgd(double lr, float gradient_scale);
 
-  core::InnerConfig config_;
-  core::Step total_steps_;
+  const core::InnerConfig config_;
   const core::Manifest manifest_;
   TensorValues& parameters_;
   const TensorValues& gradients_;

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/membership.h"
+#include "core/progress.h"
 #include "core/thread_team.h"
 #include "offload/interleaved_update.h"
 #include "worker/model/gpu_llama.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <string>
 #include <utility>
 
@@ -73,22 +72,6 @@ absl::Status ReadMoments(const core::Manifest& manifest, const formats::Safetens
     }
   }
   return absl::OkStatus();
-}
-
-void ChangeRate(const core::RunConfig& config, core::InnerConfig& inner, core::Step& total_steps) {
-  inner.lr = config.inner.lr;
-  inner.warmup_steps = config.inner.warmup_steps;
-  inner.schedule = config.inner.schedule;
-  total_steps = config.steps;
-}
-
-double LearningRate(const core::InnerConfig& config, core::Step total_steps, core::Step t) {
-  const core::Step warmup = config.warmup_steps;
-  if (t <= warmup) return config.lr * static_cast<double>(t) / static_cast<double>(warmup);
-  if (config.schedule == core::InnerSchedule::kConstant || total_steps <= warmup) return config.lr;
-  const double progress = static_cast<double>(t - warmup) / static_cast<double>(total_steps - warmup);
-  const double cosine = 0.5 * (1 + std::cos(std::numbers::pi * std::min(progress, 1.0)));
-  return config.lr * (0.1 + 0.9 * cosine);
 }
 
 std::vector<double> SquaresOf(const TensorValues& gradients) {

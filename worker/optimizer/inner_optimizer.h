@@ -19,23 +19,26 @@
 #include "absl/status/statusor.h"
 #include "core/manifest.h"
 #include "core/membership.h"
+#include "core/progress.h"
 #include "core/run_config.h"
 #include "formats/safetensors.h"
 #include "offload/decay_segments.h"
 #include "worker/model/tensor_values.h"
 #include "worker/optimizer/onebit_adam.h"
+#include "worker/optimizer/rate_schedule.h"
 #include "worker/optimizer/trainer_file.h"
 
 namespace causeway::worker {
 
 class InnerOptimizer : public OptimizerState {
  public:
+  explicit InnerOptimizer(const core::RunConfig& config) : rate_(config) {}
+
+  RateSchedule& rate() { return rate_; }
+
   // Takes step t with the gradients that it was made with, of that ‖g‖²: the ranks' mean, or this rank's own where
   // momenta are averaged.
   virtual absl::Status Step(core::Step t, double sum_of_squares) = 0;
-
-  // Other settings of the learning rate, from the next step on.
-  virtual void Change(const core::RunConfig& config) = 0;
 
   virtual std::optional<core::OffloadProgress> progress() const = 0;  // none without state
   // The last update of state that a device's host keeps, whose end is known by now, in seconds; 0: none.
@@ -45,14 +48,10 @@ class InnerOptimizer : public OptimizerState {
 
   // Every rank calls it before rank 0 appends the state to a checkpoint.
   absl::Status Gather() { return onebit() == nullptr ? absl::OkStatus() : onebit()->Gather(); }
+
+ private:
+  RateSchedule rate_;
 };
-
-// lr(t): linear from lr/warmup_steps to lr over the warm-up, then a cosine down to a tenth of lr at `total_steps`
-// (constant where total_steps is 0, unknown, or the schedule is constant).
-double LearningRate(const core::InnerConfig& config, core::Step total_steps, core::Step t);
-
-// Its settings as of another config of the run.
-void ChangeRate(const core::RunConfig& config, core::InnerConfig& inner, core::Step& total_steps);
 
 std::vector<offload::DecaySegment> DecaySegmentsOf(const core::Manifest& manifest);
 bool Decays(const core::TensorSpec& spec);             // weight decay is for tensors of two and more dimensions

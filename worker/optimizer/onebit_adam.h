@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "core/manifest.h"
 #include "core/membership.h"
+#include "core/progress.h"
 #include "core/run_config.h"
 #include "formats/safetensors.h"
 #include "worker/optimizer/momentum_exchange.h"

@@ -9,6 +9,7 @@
 
 #include "core/link_levels.h"
 #include "core/membership.h"
+#include "core/progress.h"
 #include "plan/partition.h"
 #include "worker/parallel/level_groups.h"
 

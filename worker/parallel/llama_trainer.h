@@ -51,7 +51,6 @@ class LlamaTrainer final : public Trainer {
   std::span<float> tensor(int i) override { return parts_.tensors->tensor(i); }
   std::vector<Piece> pieces(int tensor) const override { return tensors().pieces(tensor); }
   absl::Status initial_values() const override { return data_.initial_values(); }
-  void Change(const core::RunConfig& config) override { parts_.optimizer->Change(config); }
   absl::StatusOr<StepResult> Step(core::Step t) override;
   void SetSites(const std::vector<core::SiteId>& names) override;
   absl::Status GatherState() override;
@@ -59,7 +58,7 @@ class LlamaTrainer final : public Trainer {
   absl::Status Load(const std::string& path) override;
   std::unique_ptr<Evaluator> NewEvaluator() const override;
   core::SiteData data() const override { return data_.facts(); }
-  const InnerOptimizer* optimizer() const override { return parts_.optimizer.get(); }
+  InnerOptimizer* optimizer() const override { return parts_.optimizer.get(); }
   core::RankProgress rank_progress() const override;
   bool stop_requested() const override { return update_->stop_requested(); }
 

@@ -21,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "core/manifest.h"
 #include "core/membership.h"
+#include "core/progress.h"
 #include "offload/bus_schedule.h"
 #include "replica/parameter_store.h"
 #include "worker/model/tensor_values.h"

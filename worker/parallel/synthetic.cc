@@ -44,7 +44,8 @@ SyntheticTrainer::SyntheticTrainer(const core::RunConfig& config, const core::Si
       site_(site),
       world_(files.ranks.world()),
       manifest_(core::SyntheticManifest(config.synthetic)),
-      tensors_(HeldTensors::Everywhere(manifest_, files.ranks)) {
+      tensors_(HeldTensors::Everywhere(manifest_, files.ranks)),
+      rate_(config) {
   const auto amplitude = config.synthetic.gradient_by_site.find(site);
   if (amplitude != config.synthetic.gradient_by_site.end()) amplitude_ = amplitude->second;
   for (int i = 0; i < parameters_.size(); ++i) {
@@ -87,23 +88,16 @@ absl::StatusOr<StepResult> SyntheticTrainer::Apply(core::Step t) {
 absl::Status SyntheticTrainer::PutOff(core::Step t) {
   RETURN_IF_ERROR(CheckFinite(manifest_[0], std::span(&amplitude_, 1), t));
   taken_.resize(manifest_.size());
-  put_off_.push_back(t);
+  put_off_.push_back(rate().At(t));
   for (const int64_t least = *std::ranges::min_element(taken_); forgotten_ < least; ++forgotten_) put_off_.pop_front();
   return absl::OkStatus();
-}
-
-void SyntheticTrainer::Change(const core::RunConfig& config) {
-  for (int i = 0; i < parameters_.size(); ++i) CatchUp(i);  // the steps put off until now, at their rate
-  ChangeRate(config, config_.inner, config_.steps);
-  if (optimizer_ != nullptr) optimizer_->Change(config);
 }
 
 void SyntheticTrainer::CatchUp(int tensor) {
   if (put_off_.empty()) return;
   const int64_t all = forgotten_ + std::ssize(put_off_);
   double lr = 0;
-  for (int64_t i = taken_[tensor]; i < all; ++i)
-    lr += LearningRate(config_.inner, config_.steps, put_off_[i - forgotten_]);
+  for (int64_t i = taken_[tensor]; i < all; ++i) lr += put_off_[i - forgotten_];
   if (std::exchange(taken_[tensor], all) == all) return;
   const core::CpuPhaseScope phase(core::CpuPhase::kTrain);
   bus().BeginUpdate();

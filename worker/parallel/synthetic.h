@@ -64,13 +64,14 @@ class SyntheticTrainer : public Trainer {
   const core::Manifest& manifest() const override { return manifest_; }
   replica::ParameterStore& store() override { return store_; }
   std::span<float> tensor(int i) override { return parameters_[i]; }
-  void Change(const core::RunConfig& config) override;
+  void Change(const core::RunConfig& config) override { rate().Change(config); }
+  void MoveSchedule(int64_t run_tokens) override { rate().MoveTo(run_tokens); }
   absl::StatusOr<StepResult> Step(core::Step t) override;
   void SetSites(const std::vector<core::SiteId>&) override {}  // there is no data to share
   absl::Status GatherState() override { return optimizer_ == nullptr ? absl::OkStatus() : optimizer_->Gather(); }
   absl::StatusOr<formats::FileDigest> Save(const std::string& path) override;
   absl::Status Load(const std::string& path) override;
-  const InnerOptimizer* optimizer() const override { return optimizer_.get(); }
+  InnerOptimizer* optimizer() const override { return optimizer_.get(); }
   core::RankProgress rank_progress() const override {
     return update_ ? update_->rank_progress() : core::RankProgress();
   }
@@ -79,13 +80,14 @@ class SyntheticTrainer : public Trainer {
  private:
   SyntheticTrainer(const core::RunConfig& config, const core::SiteId& site, const TrainerFiles& files);
 
+  RateSchedule& rate() { return optimizer_ == nullptr ? rate_ : optimizer_->rate(); }
   bool PutsOff() const { return config_.synthetic.apply == core::SyntheticApply::kOnSend; }
   absl::Status PutOff(core::Step t);
   void CatchUp(int tensor);
   absl::StatusOr<StepResult> Apply(core::Step t);
   void FillGradients(core::Step t);
 
-  core::RunConfig config_;
+  const core::RunConfig config_;
   core::SiteId site_;
   int world_;
   float amplitude_ = 0;  // by_site[site]
@@ -94,8 +96,9 @@ class SyntheticTrainer : public Trainer {
   TensorValues& parameters_ = tensors_->own().weights;
   LazyStore store_{parameters_.MutableView(), &bus(), [this](int tensor) { CatchUp(tensor); }};
   // on_send only: the steps that some tensor still lacks, and how many of all deferred steps each tensor has taken.
-  std::deque<core::Step> put_off_;
-  int64_t forgotten_ = 0;  // deferred steps no longer in put_off_
+  RateSchedule rate_;           // without an optimizer
+  std::deque<double> put_off_;  // lr of each deferred step
+  int64_t forgotten_ = 0;       // deferred steps no longer in put_off_
   std::vector<int64_t> taken_;
   // every_step only.
   std::unique_ptr<HostOptimizer> optimizer_;

@@ -21,6 +21,7 @@
 #include "core/ids.h"
 #include "core/manifest.h"
 #include "core/membership.h"
+#include "core/progress.h"
 #include "core/run_config.h"
 #include "formats/file_digest.h"
 #include "offload/bus_schedule.h"
@@ -60,14 +61,22 @@ class Trainer {
   virtual absl::Status initial_values() const { return absl::OkStatus(); }
 
   // The run's settings have changed: those of the learning rate hold from the next step on.
-  virtual void Change(const core::RunConfig& config) = 0;
+  virtual void Change(const core::RunConfig& config) {
+    if (optimizer() != nullptr) optimizer()->rate().Change(config);
+  }
+
+  // With run.tokens, before each step: the run's tokens, with this step's, at which the schedule of the learning rate
+  // stands. It stays there until the next call.
+  virtual void MoveSchedule(int64_t run_tokens) {
+    if (optimizer() != nullptr) optimizer()->rate().MoveTo(run_tokens);
+  }
 
   // Takes inner step t, counted from 1; a joiner begins at a later one. A step that fails leaves θ untouched:
   //   DATA_LOSS         a gradient is not finite: "gradient of model.norm.weight is nan at index 17 in step 12"
   //   INVALID_ARGUMENT  the data is too small for the sites that share it
   virtual absl::StatusOr<StepResult> Step(core::Step t) = 0;
 
-  virtual const InnerOptimizer* optimizer() const { return nullptr; }  // null: it has none with state
+  virtual InnerOptimizer* optimizer() const { return nullptr; }  // null: it has none with state
   // How the inner optimizer's state is updated, and how long that takes; none if unknown.
   std::optional<core::OffloadProgress> offload_progress() const {
     return optimizer() == nullptr ? std::nullopt : optimizer()->progress();

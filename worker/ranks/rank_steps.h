@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/membership.h"
+#include "core/progress.h"
 #include "worker/ranks/collectives.h"
 #include "worker/ranks/gradient_buckets.h"
 

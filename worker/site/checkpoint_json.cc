@@ -38,12 +38,19 @@ std::optional<SentFacts> SentFromJson(const json& value) {
 }
 
 json FragmentToJson(const FragmentFacts& fragment, const replica::ReplicaArrays& arrays) {
-  return {{"version", fragment.version},       {"applied", fragment.applied},
-          {"first", fragment.first},           {"resolved", fragment.resolved},
-          {"merged", fragment.merged},         {"sites", fragment.sites},
-          {"sent", SentToJson(fragment.sent)}, {"merged_amount", AmountToJson(fragment.merged_amount)},
-          {"delay", fragment.delay},           {"outer_lr", arrays.step_lr},
-          {"pending", arrays.pending},         {"up", arrays.up ? json(core::CodecName(*arrays.up)) : json(nullptr)}};
+  return {{"version", fragment.version},
+          {"applied", fragment.applied},
+          {"first", fragment.first},
+          {"resolved", fragment.resolved},
+          {"merged", fragment.merged},
+          {"sites", fragment.sites},
+          {"sent", SentToJson(fragment.sent)},
+          {"merged_amount", AmountToJson(fragment.merged_amount)},
+          {"delay", fragment.delay},
+          {"outer_lr", arrays.step_lr},
+          {"run_tokens", fragment.run_tokens},
+          {"pending", arrays.pending},
+          {"up", arrays.up ? json(core::CodecName(*arrays.up)) : json(nullptr)}};
 }
 
 FragmentFacts FactsFromJson(const json& value) {
@@ -55,6 +62,7 @@ FragmentFacts FactsFromJson(const json& value) {
           .sites = value.at("sites"),
           .sent = SentFromJson(value.at("sent")),
           .merged_amount = AmountFromJson(value.at("merged_amount")),
+          .run_tokens = value.value("run_tokens", int64_t{0}),
           .delay = value.at("delay")};
 }
 

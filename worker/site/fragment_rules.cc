@@ -173,7 +173,8 @@ void FragmentRules::Arrived(const event::Fetched& fetched) {
               .wrong = false,
               .sites = fetched.sites,
               .evaluates = fetched.evaluates,
-              .begun_us = fetched.begun_us};
+              .begun_us = fetched.begun_us,
+              .run_tokens = fetched.run_tokens};
 }
 
 action::PlaceAnchor FragmentRules::Place() {
@@ -189,7 +190,9 @@ action::PlaceAnchor FragmentRules::Place() {
 void FragmentRules::AnchorPlaced() {
   if (arrival_.wrong) return LoseAnchor();
   Go(keeps_local_ ? In::kStaged : In::kAwaiting);
-  if (!keeps_local_) facts_.version = facts_.applied = arrival_.version;
+  if (keeps_local_) return;
+  facts_.version = facts_.applied = arrival_.version;
+  facts_.run_tokens = arrival_.run_tokens;
 }
 
 action::TakeUpdate FragmentRules::Take(bool synchronous, bool moves_theta) {
@@ -203,6 +206,7 @@ action::TakeUpdate FragmentRules::Take(bool synchronous, bool moves_theta) {
 void FragmentRules::Taken(bool wrong) {
   Go(In::kTaken);
   ++facts_.version;
+  facts_.run_tokens = arrival_.run_tokens;
   arrival_.wrong |= wrong;
   if (!arrival_.resolves) return;
   if (facts_.merged) {
@@ -220,7 +224,10 @@ action::MoveTheta FragmentRules::Move() {
 }
 
 void FragmentRules::Moved() {
-  if (incoming_ == In::kStaged) facts_.version = arrival_.version;
+  if (incoming_ == In::kStaged) {
+    facts_.version = arrival_.version;
+    facts_.run_tokens = arrival_.run_tokens;
+  }
   facts_.applied = facts_.version;
   if (arrival_.wrong) return LoseAnchor();
   Go(In::kAwaiting);

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "core/progress.h"
 #include "worker/site/site_checkpoint.h"
 #include "worker/site/site_events.h"
 
@@ -118,6 +119,7 @@ class FragmentRules {
     std::vector<core::SiteId> sites;
     bool evaluates = false;
     int64_t begun_us = 0;
+    int64_t run_tokens = 0;
   };
   struct Times {
     std::optional<int64_t> asked_us;  // for the anchor, while nothing has come

@@ -28,7 +28,8 @@ std::vector<core::HeldFragment> HeldFragmentsOf(const SiteCheckpoint& checkpoint
     held.push_back({.fragment = static_cast<core::FragmentId>(p),
                     .held = {checkpoint.facts.fragments.at(p).version, core::DigestUnits(arrays.anchor, 0),
                              core::DigestUnits(arrays.momentum, 0)},
-                    .before = std::nullopt});
+                    .before = std::nullopt,
+                    .run_tokens = checkpoint.facts.fragments.at(p).run_tokens});
   }
   return held;
 }

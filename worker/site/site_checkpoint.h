@@ -42,7 +42,8 @@ struct FragmentFacts {
   std::vector<core::SiteId> sites;
   std::optional<SentFacts> sent;
   TrainedAmount merged_amount;
-  core::Step delay = 0;  // τ of the round that θ applies next, where sites choose it
+  int64_t run_tokens = 0;  // of all sites, merged into it until `version`
+  core::Step delay = 0;    // τ of the round that θ applies next, where sites choose it
 };
 
 // The rules' knowledge of the site.

@@ -67,6 +67,7 @@ struct Fetched {
   std::vector<core::SiteId> sites;      // updates: those that share the data from here on
   bool evaluates = false;               // updates: this site evaluates after it
   int64_t begun_us = 0;                 // when its first bytes arrived
+  int64_t run_tokens = 0;               // of all sites, merged into the fragment until `version`
 };
 
 // ---- The movers ----

@@ -241,13 +241,18 @@ void SiteExchange::OnDrain(const std::string& reason) {
 void SiteExchange::OnHoldingsWanted(std::function<void(const std::vector<core::HeldFragment>&)> show) {
   std::optional<SiteCheckpoint> restored;  // shares the arrays, which take a while to digest
   Movers* movers = nullptr;
+  std::vector<int64_t> run_tokens;
   {
     core::MutexLock lock(mutex_);
     restored = restored_;
     if (!restored && !rules_.GetStanding().versions.empty()) movers = movers_.get();
+    for (const FragmentRules& fragment : rules_.state().fragments) run_tokens.push_back(fragment.facts().run_tokens);
   }
-  if (movers != nullptr) return movers->PostHoldings(std::move(show));
-  show(restored ? HeldFragmentsOf(*restored) : std::vector<core::HeldFragment>());
+  if (movers == nullptr) return show(restored ? HeldFragmentsOf(*restored) : std::vector<core::HeldFragment>());
+  movers->PostHoldings([show = std::move(show), run_tokens](std::vector<core::HeldFragment> held) {
+    for (size_t p = 0; p < std::min(held.size(), run_tokens.size()); ++p) held[p].run_tokens = run_tokens[p];
+    show(held);
+  });
 }
 
 void SiteExchange::OnFragmentWanted(FragmentId p, std::function<void(transport::HeldValues)> send) {

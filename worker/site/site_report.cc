@@ -24,6 +24,7 @@ void SiteReport::Trained(const TrainingReport& report) {
   new_tokens_ += report.tokens - std::exchange(trained_tokens_, report.tokens);
   progress_.step = report.step;
   progress_.loss = report.loss;
+  progress_.lr = report.lr;
   progress_.tokens_per_s = report.tokens_per_s;
   progress_.compute_s = report.compute_s;
   progress_.offload = report.offload;
@@ -64,6 +65,7 @@ core::Progress SiteReport::Make(const SiteRules& rules, const core::LinkProgress
   if (state.entered()) progress_.wall_s = clock_->SecondsSince(entered_at_);
   progress_.step = std::max(progress_.step, state.step);
   progress_.tokens = state.trained.tokens + new_tokens_;
+  progress_.run_tokens = state.RunTokens();
   progress_.stall_s = state.counts.stall_s;
   progress_.contributions_sent = state.counts.sent;
   progress_.contributions_merged = state.counts.merged;

@@ -10,6 +10,7 @@
 #include "core/codec_id.h"
 #include "core/limits.h"
 #include "core/membership.h"
+#include "core/progress.h"
 #include "core/run_config.h"
 #include "core/text.h"
 #include "transport/coordinator_link.h"
@@ -20,8 +21,9 @@ namespace causeway::worker {
 // The training loop's figures, which the coordinator shows.
 struct TrainingReport {
   core::Step step = 0;
-  int64_t tokens = 0;  // since the process started
-  double loss = 0;     // of the last step
+  int64_t tokens = 0;        // since the process started
+  double loss = 0;           // of the last step
+  std::optional<double> lr;  // of it
   double tokens_per_s = 0;
   double compute_s = 0;
   std::optional<core::OffloadProgress> offload;

@@ -102,6 +102,16 @@ struct SiteState {
   bool entered() const {
     return stay.stage == Stage::kTraining || stay.stage == Stage::kCompleting || stay.stage == Stage::kCompleted;
   }
+  // The tokens of all sites in contributions that were merged, and its own since then: the mean over fragments. Sites
+  // differ in it by what they have trained since their last merged contributions.
+  int64_t RunTokens() const {
+    double sum = 0;
+    for (const FragmentRules& fragment : fragments) {
+      const FragmentFacts& facts = fragment.facts();
+      sum += static_cast<double>(facts.run_tokens + trained.tokens - facts.merged_amount.tokens);
+    }
+    return fragments.empty() ? 0 : static_cast<int64_t>(sum / static_cast<double>(fragments.size()));
+  }
   core::Step ApplyStep(const FragmentRules& fragment) const {
     return schedule.SendStep(fragment.id(), fragment.facts().applied) + fragment.facts().delay;
   }

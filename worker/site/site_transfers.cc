@@ -24,7 +24,8 @@ event::Fetched EventOf(const Tag& tag, const absl::Status& status, const Payload
                          .merged = std::nullopt,
                          .sites = header.sites,
                          .evaluates = !header.merged.empty() && header.merged.front() == site,
-                         .begun_us = payload.begun_us};
+                         .begun_us = payload.begun_us,
+                         .run_tokens = header.run_tokens};
   // A contribution of an earlier stay of this site in a round has a different base from the one it waits for.
   if (const auto own = std::ranges::lower_bound(header.merged, site); own != header.merged.end() && *own == site) {
     const size_t index = own - header.merged.begin();

@@ -158,12 +158,15 @@ TEST_F(DownloadStream, WeightsAndGenerationComeToThoseWhoAskForThem) {
   EXPECT_THAT(plain.merged_bases(), ElementsAre(0, 0));
   EXPECT_THAT(plain.merged_weights(), IsEmpty());
   EXPECT_FALSE(plain.has_generation());
+  EXPECT_EQ(plain.run_tokens(), 0);
   v1::DownloadRequest request = UpdateOf(0, 0);
   request.set_wants_weights(true);
+  request.set_wants_run_tokens(true);
   request.set_generation(1);
   const v1::DownloadHeader full = ReadAll(request)[0].header();
   EXPECT_THAT(full.merged_weights(), ElementsAre(0.5, 0.5));
   EXPECT_EQ(full.generation(), 1u);
+  EXPECT_EQ(full.run_tokens(), 16);
 }
 
 TEST_F(DownloadStream, GenerationThatIsNotTheModelsIsRefusedBeforeAByteIsSent) {

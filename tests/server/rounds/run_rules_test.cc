@@ -26,5 +26,19 @@ TEST(RunRules, TimeInWhichTheCoordinatorStoodStillIsNoneWithoutNewsOfIt) {
   EXPECT_TRUE(HappensAt<Dropped>(table, 3'350));
 }
 
+// Each fragment counts the tokens of what was merged into it.
+TEST(RunRules, TokensOfMergedContributionsAddUp) {
+  RoundSettings rules = Rules(/*sync_every=*/8, /*num_fragments=*/2);
+  rules.sync.mode = core::SyncMode::kQuorum;
+  rules.membership.min_quorum = 1;
+  RulesForTest table = TableOf({"a", "b"}, rules);
+  EXPECT_THAT(table.state().tokens, testing::ElementsAre(0, 0));
+  table.Admit("a", 0, {.base = 0, .tokens = 100, .steps = 4}, 1, 100);
+  const auto closed = ActionsOf<CloseRound>(table.Admit("b", 0, {.base = 0, .tokens = 30, .steps = 2}, 1, 110));
+  ASSERT_EQ(closed.size(), 1);
+  EXPECT_EQ(closed.at(0).run_tokens, 130);
+  EXPECT_THAT(table.state().tokens, testing::ElementsAre(130, 0));
+}
+
 }  // namespace
 }  // namespace causeway::server

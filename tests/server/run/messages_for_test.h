@@ -79,6 +79,8 @@ inline v1::UploadHeader HeaderOf(const std::string& site, int fragment, int64_t 
   *header.mutable_context() = ContextForTest(site);
   header.set_fragment(fragment);
   header.set_base_version(base);
+  header.set_tokens(8);
+  header.set_steps(1);
   return header;
 }
 

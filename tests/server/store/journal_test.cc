@@ -75,6 +75,7 @@ TEST_F(JournalTest, RestartFindsRunSitesFlagsAndLosses) {
   rules.versions = {0, 0};
   rules.contributions.resize(2);
   rules.norms.resize(2);
+  rules.tokens.resize(2);
   EXPECT_EQ(stored.rounds, rules);
 }
 
@@ -102,6 +103,30 @@ TEST_F(JournalTest, NothingIsReadOfTheFragmentsOfOtherShards) {
   EXPECT_THAT(stored.fragments, SizeIs(3));
 }
 
+TEST_F(JournalTest, TokensAndRevisionOfARoundComeBackWithItAndTokensWithTheSnapshotOfItsVersion) {
+  RoundRecord round = Round(0, 0, {"eu"});
+  round.run_tokens = 700;
+  round.revision = 3;
+  {
+    const auto journal = Open();
+    Seed(*journal, 1);
+    journal->Commit({.admitted = {Contribution(0, "eu", 0)}, .decided = {round}});
+  }
+  {
+    const auto journal = Open();
+    const StoredRun stored = Load(*journal);
+    EXPECT_THAT(stored.rounds.tokens, ElementsAre(700));
+    EXPECT_EQ(stored.fragments[0].facts.run_tokens, 0);
+    EXPECT_EQ(stored.fragments[0].to_replay.at(0).record, round);
+    core::FragmentState state = State(1);
+    state.run_tokens = 700;
+    ASSERT_TRUE(journal->SaveSnapshot(0, state, DigestOf(1)).ok());
+  }
+  const StoredRun stored = Load(*Open());
+  EXPECT_THAT(stored.rounds.tokens, ElementsAre(700));
+  EXPECT_EQ(stored.fragments[0].facts.run_tokens, 700);
+}
+
 TEST_F(JournalTest, CodecsOfARoundComeBackWithItAndWithTheSnapshotOfItsVersion) {
   const RoundCodecs first{core::CodecId::kRotatedSign, core::CodecId::kRotatedLm4, core::CodecId::kRotatedLm2};
   const RoundCodecs second{core::CodecId::kRotatedLm2, core::CodecId::kRotatedSign, core::CodecId::kRotatedLm4};
@@ -117,15 +142,15 @@ TEST_F(JournalTest, CodecsOfARoundComeBackWithItAndWithTheSnapshotOfItsVersion) 
   {
     const auto journal = Open();
     const StoredRun stored = Load(*journal);
-    EXPECT_EQ(stored.fragments[0].snapshot_up, std::nullopt);
-    EXPECT_EQ(stored.fragments[1].snapshot_up, std::nullopt);  // version 0 has no round
+    EXPECT_EQ(stored.fragments[0].facts.up, std::nullopt);
+    EXPECT_EQ(stored.fragments[1].facts.up, std::nullopt);  // version 0 has no round
     ASSERT_THAT(stored.fragments[1].to_replay, SizeIs(2));
     EXPECT_EQ(stored.fragments[1].to_replay[0].record.codecs, first);
     EXPECT_EQ(stored.fragments[1].to_replay[1].record.codecs, second);
     ASSERT_TRUE(journal->SaveSnapshot(1, State(1), DigestOf(1)).ok());
   }
   const StoredRun stored = Load(*Open());
-  EXPECT_EQ(stored.fragments[1].snapshot_up, core::CodecId::kRotatedLm2);
+  EXPECT_EQ(stored.fragments[1].facts.up, core::CodecId::kRotatedLm2);
   ASSERT_THAT(stored.fragments[1].to_replay, SizeIs(1));
   EXPECT_EQ(stored.fragments[1].to_replay[0].record.codecs, second);
 }

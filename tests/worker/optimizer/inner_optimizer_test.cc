@@ -56,6 +56,27 @@ TEST(LearningRate, StaysWhenTheScheduleIsConstantOrTheEndUnknown) {
   EXPECT_DOUBLE_EQ(LearningRate(config, 110, 1), 1.0);
 }
 
+TEST(RateSchedule, CountsStepsOrWithRunTokensTheTokensOfAllSites) {
+  core::RunConfig run;
+  run.steps = 110;
+  run.inner = {.lr = 1.0, .warmup_steps = 10, .schedule = core::InnerSchedule::kCosine, .batch_size = 4};
+  run.membership.min_sites = 3;
+  run.llama.max_position_embeddings = 5;  // 60 tokens of all sites are a step
+  RateSchedule rate(run);
+  EXPECT_EQ(rate.At(7), LearningRate(run.inner, 110, 7));
+  rate.MoveTo(600);
+  EXPECT_EQ(rate.At(7), LearningRate(run.inner, 110, 7)) << "steps count";
+  run.tokens = 60 * 50;
+  rate.Change(run);
+  EXPECT_EQ(rate.At(7), 1.0) << "the end of the warm-up, whatever the step";
+  rate.MoveTo(30);
+  EXPECT_DOUBLE_EQ(rate.At(8), 0.05);
+  rate.MoveTo(60 * 30);
+  EXPECT_NEAR(rate.At(9), 0.55, 1e-12);
+  rate.MoveTo(60 * 80);
+  EXPECT_NEAR(rate.At(10), 0.1, 1e-12);
+}
+
 TEST(InnerOptimizer, ClipsTheNormOverAllTensors) {
   core::InnerConfig config = Sgd();
   config.clip = 1.0;

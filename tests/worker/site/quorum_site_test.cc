@@ -65,6 +65,29 @@ TEST_F(QuorumSiteTest, UpdateWithoutItsContributionMovesItAndTheContributionStay
   EXPECT_LT(next.steps, t);
 }
 
+TEST_F(QuorumSiteTest, TheRunsTokensAreThoseThatWereMergedAndItsOwnSinceThen) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  transport::DownloadRequest update = link_.NextDownload();
+  int64_t tokens = 0;
+  const auto train = [&](core::Step t) {
+    tokens += 10;
+    site_->ReportWith([&](SiteReport& report) { report.Trained({.step = t, .tokens = tokens}); });
+    ASSERT_TRUE(site_->AfterStep(t).ok());
+  };
+  train(2);
+  EXPECT_EQ(site_->GetProgress().run_tokens, 10);
+  link_.NextUpload().done(absl::OkStatus());
+  train(3);
+  EXPECT_EQ(site_->GetProgress().run_tokens, 20);
+  transport::DownloadHeader header = Merged(1, {"eu", "us"}, {0, 0});
+  header.run_tokens = 75;  // 10 of them its own
+  Answer(update, header, {0.5f}, DigestOf(0.5f));
+  core::Step t = StepUntil(3, [&] { return site_->CompletedRounds() > 0; });
+  EXPECT_EQ(site_->GetProgress().run_tokens, 75 + 10);
+  train(++t);
+  EXPECT_EQ(site_->GetProgress().run_tokens, 75 + 20);
+}
+
 TEST_F(QuorumSiteTest, UpdatesThatPileUpAreAppliedInOrderOneAtAStep) {
   ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
   transport::DownloadRequest first = link_.NextDownload();
