@@ -38,10 +38,32 @@ std::string AlarmLines(const json& status, const TextForm& form) {
   return lines.empty() ? "" : lines + "\n";
 }
 
+// A key of the run's section `run`; 0: absent.
+int64_t OfRun(const json& status, const char* key) {
+  const json config = status.value("config", json());
+  return config.is_object() && config.contains("run") ? config.at("run").value(key, int64_t{0}) : 0;
+}
+
+// ", 41 % of 4e+09 tokens, about 3m left", for a run with run.tokens, as the site that is ahead knows it.
+std::string TokensText(const json& status, int64_t of) {
+  double done = 0, rate = 0;
+  for (const json& site : status.at("sites")) {
+    done = std::max(done, site.value("run_tokens", 0.0));
+    if (IsActive(site)) rate += site.value("tokens_per_s", 0.0);
+  }
+  const double share = std::min(1.0, done / static_cast<double>(of));
+  std::string text = absl::StrFormat(", %.0f %% of %.4g tokens", 100 * share, static_cast<double>(of));
+  if (rate > 0 && share < 1) {
+    const absl::Duration left = absl::Seconds(std::ceil((static_cast<double>(of) - done) / rate));
+    absl::StrAppend(&text, ", about ", absl::FormatDuration(left), " left");
+  }
+  return text;
+}
+
 // "step 1200 of 2000, about 3m left": of the site that is behind.
 std::string StepText(const json& status) {
-  const json config = status.value("config", json());
-  const int64_t steps = config.is_object() && config.contains("run") ? config.at("run").value("steps", int64_t{0}) : 0;
+  if (const int64_t tokens = OfRun(status, "tokens"); tokens > 0) return TokensText(status, tokens);
+  const int64_t steps = OfRun(status, "steps");
   const json* behind = nullptr;
   double left_s = 0;
   for (const json& site : status.at("sites")) {

@@ -102,6 +102,17 @@ TEST(StatusText, FitsAnyTerminalFromFortyColumnsOn) {
   EXPECT_THAT(*StatusText(json), HasSubstr("down rate"));
 }
 
+TEST(StatusText, ARunOfSoManyTokensSaysHowFarItIs) {
+  json status = StatusOfThreeSites();
+  status["config"] = {{"run", {{"steps", 0}, {"tokens", 40000}}}};
+  for (json& site : status["sites"]) site["tokens_per_s"] = 100.0;
+  status["sites"][1]["run_tokens"] = 10000;
+  const size_t training =
+      std::ranges::count(status["sites"], "training", [](const json& site) { return site["state"]; });
+  ASSERT_EQ(training, 2) << "200 tokens/s";
+  EXPECT_THAT(*StatusText(status.dump()), HasSubstr("25 % of 4e+04 tokens, about 2m30s left"));
+}
+
 TEST(StatusText, ColoursAreItsOwnAndNoneOfAName) {
   const std::string json = StatusOfThreeSites().dump();
   EXPECT_THAT(*StatusText(json, {.width = 80, .color = true}), HasSubstr("\033[31m✕ digest"));

@@ -37,6 +37,10 @@ def healthy(now_ms):
     status.update({
         "version": "0.1.0", "unix_ms": now_ms, "mode": "quorum", "contributing_sites": 3, "min_quorum": 2, "alarms": [],
         "parameters": parameters, "uptime_s": 7260.0, "float32_every_step_bytes": 0,
+        "settings": [{"revision": 1, "unix_ms": now_ms - 3_000_000, "step": 5120, "versions": [128] * 4,
+                      "changes": "inner.lr: 0.003 → 0.0001, outer.lr: 0.7 → 0.5"},
+                     {"revision": 2, "unix_ms": now_ms - 600_000, "step": 9040, "versions": [226] * 4,
+                      "changes": "run.steps: 20000 → 30000"}],
         "disk": {"free_bytes": 412_000_000_000, "reserved_bytes": 1_073_741_824}, "certificate": None, "details": "full",
         "eval_loss": {"start": 5.546, "latest": losses[-1][1], "versions": [240, 240, 240, 239],
                       "history": [{"unix_ms": t, "version": 4 * i, "loss": loss} for i, (t, loss) in enumerate(losses)]},

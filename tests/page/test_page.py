@@ -166,6 +166,13 @@ class LiveRunTest(PageTest):
     def test_what_the_page_says_of_a_paused_run_is_the_coordinators_reason(self):
         run = self.start_run()
         chromium = self.opened(f"http://{run.http}/", width=390, height=844)
+        self.assertTrue(chromium.evaluate("document.getElementById('settings').hidden"), "nothing was changed")
+        run.control("set", "outer.lr=0.5", "run.steps=100000")
+        chromium.eventually("!document.getElementById('settings').hidden")
+        said = chromium.evaluate("document.getElementById('settings').textContent")
+        self.assertIn("1 change of the settings, the last from step", said)
+        self.assertIn("run.steps: 0 → 100000", said)
+        chromium.eventually("/step \\d+ of 100.000/.test(document.getElementById('tiles').textContent)")
         run.control("pause")
         chromium.eventually("document.getElementById('verdict-word').textContent === 'Paused'")
         self.assertIn("paused by an operator", chromium.evaluate("document.getElementById('sentence').textContent"))

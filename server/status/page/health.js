@@ -243,6 +243,19 @@ function totals(status) {
 }
 
 // [key, title, lines]; a line is texts and figures in turn: a string, or [field, kind, value].
+// How far the run is: of the site that is behind, or in tokens of all sites.
+function progressText(status) {
+  const {steps, tokens} = (status.config && status.config.run) || {};
+  const present = presentSites(status);
+  if (!present.length) return '';
+  if (tokens > 0) {
+    const done = Math.max(...asList(status.sites).map((site) => site.run_tokens || 0));
+    return `${format('percent', Math.min(1, done / tokens))} of ${format('size', tokens)} tokens`;
+  }
+  const step = format('count', Math.min(...present.map((site) => site.step || 0)));
+  return steps > 0 ? `step ${step} of ${format('count', steps)}` : `step ${step}`;
+}
+
 function tilesOf(status) {
   const all = totals(status);
   const loss = status.eval_loss || {};
@@ -261,7 +274,7 @@ function tilesOf(status) {
       'rounds', 'Rounds merged',
       [
         [['computed/rounds', 'count', all.rounds]],
-        [`newest ${ago(newestMergeMs(status, known.timeline), status.unix_ms)}`]
+        [`newest ${ago(newestMergeMs(status, known.timeline), status.unix_ms)}`], [progressText(status)]
       ]
     ],
     [
@@ -312,4 +325,18 @@ function showTiles(status) {
           });
         });
       });
+}
+
+// What `causewayctl set` has changed: the newest in the heading, all of them below it.
+function showSettings(status) {
+  const changes = asList(status.settings).toReversed();
+  setAttribute(byId('settings'), 'hidden', changes.length ? null : '');
+  if (!changes.length) return;
+  const text = (change) => `from step ${format('count', change.step)}: ${change.changes}`;
+  setText(
+      byId('settings').querySelector('summary'),
+      `${plural(changes.length, 'change', 'changes')} of the settings, the last ${text(changes[0])}`);
+  setItems(
+      byId('settings').querySelector('ul'), changes, (change) => change.revision, () => el('li'),
+      (item, change) => setText(item, `${dateTime(change.unix_ms)}, ${text(change)}`));
 }

@@ -11,6 +11,7 @@ const known = {
 const SECTIONS = [
   ['health', (status) => showHealth(status, known.timeline)],
   ['tiles', showTiles],
+  ['settings', showSettings],
   ['presence', showPresence],
   ['bandwidth', showBandwidth],
   ['training', showTraining],
