@@ -327,7 +327,7 @@ function showTiles(status) {
       });
 }
 
-// What `causewayctl set` has changed: the newest in the heading, all of them below it.
+// Changes by `causewayctl set`: the newest in the heading, all of them below it.
 function showSettings(status) {
   const changes = asList(status.settings).toReversed();
   setAttribute(byId('settings'), 'hidden', changes.length ? null : '');
