@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "codecs/chunk_layout.h"
 #include "codecs/codec.h"
+#include "core/check.h"
 #include "core/limits.h"
 #include "core/run_config.h"
 
@@ -34,6 +35,13 @@ std::string Describe(const ChunkSpan& span) {
 
 core::CodecId LegCodec::CodecOf(const core::TensorPlace& tensor) const {
   return std::ranges::find(exempt, tensor.kind) == exempt.end() ? codec : core::CodecId::kBfloat16;
+}
+
+bool LegCodec::Exempts(const core::Fragment& fragment, int64_t unit) const {
+  if (exempt.empty()) return false;
+  const auto next = std::ranges::upper_bound(fragment.tensors, unit, {}, &core::TensorPlace::first_unit);
+  CHECK(next != fragment.tensors.begin());
+  return std::ranges::count(exempt, std::prev(next)->kind) > 0;
 }
 
 LegCodec UpLeg(const core::RunConfig& config) { return {config.codec.up, config.codec.exempt, config.seed}; }

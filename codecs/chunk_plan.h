@@ -40,6 +40,7 @@ struct LegCodec {
   uint64_t run_seed = 0;                 // the source of the rotation's signs
 
   core::CodecId CodecOf(const core::TensorPlace& tensor) const;
+  bool Exempts(const core::Fragment& fragment, int64_t unit) const;  // the tensor to which that unit belongs
   LegCodec With(core::CodecId chosen) const { return {chosen, exempt, run_seed}; }  // of a round whose codec was chosen
 };
 

@@ -37,6 +37,18 @@ bool Rotates(CodecId codec) {
   return codec == CodecId::kRotatedSign || codec == CodecId::kRotatedLm2 || codec == CodecId::kRotatedLm4;
 }
 
+float CodecGain(CodecId codec) {
+  switch (codec) {
+    case CodecId::kSign:
+    case CodecId::kRotatedSign: return 1.5707964f;     // π / 2: the scale is the mean magnitude
+    case CodecId::kRotatedLm2: return 1.1331f;         // 1 / (1 − 0.1175), the distortion of 4 Lloyd-Max levels
+    case CodecId::kRotatedLm4: return 1.0096f;         // 1 / (1 − 0.0095), of 16
+    case CodecId::kE3m0: return 1.0352f;               // measured: its levels are far apart
+    case CodecId::kOnebitAdamSign: return 1.2533141f;  // √(π / 2): the scale keeps the norm
+    default: return 1;
+  }
+}
+
 int CodeBits(CodecId codec) {
   switch (codec) {
     case CodecId::kFloat32: return 32;

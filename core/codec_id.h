@@ -33,6 +33,9 @@ std::optional<CodecId> CodecFromNumber(int64_t number);
 // Whether the codec encodes values after the randomized Hadamard transform (codecs/rotation.h). A residual survives a
 // change of codec if both rotate, or neither does.
 bool Rotates(CodecId codec);
+// γ = ⟨x, x⟩ / ⟨Q(x), x⟩ of Gaussian values: a codec without feedback shrinks what it encodes, and the outer step with
+// it, by this on average. 1 where a codec does not, or where what it drops depends on the values (topk).
+float CodecGain(CodecId codec);
 int CodeBits(CodecId codec);  // of each value's code, without scales; 0: topk, whose bits depend on density
 
 std::string AllCodecNames();  // "float32, bfloat16, …": for error messages

@@ -14,16 +14,15 @@ CAUSEWAY_MULTIVERSION
 void OuterStep(const OuterParameters& outer, std::span<const float> gradient, std::span<float> momentum,
                std::span<float> anchor) {
   CHECK(gradient.size() == momentum.size() && gradient.size() == anchor.size());
-  const float mu = outer.momentum;
-  const float minus_eta = -outer.lr;
-  for (size_t i = 0; i < gradient.size(); ++i) StepValue(mu, minus_eta, gradient[i], momentum[i], anchor[i]);
+  const float mu = outer.momentum, minus_eta = -outer.lr, gain = outer.gain;
+  for (size_t i = 0; i < gradient.size(); ++i) StepValue(mu, minus_eta, gain, gradient[i], momentum[i], anchor[i]);
 }
 
 CAUSEWAY_MULTIVERSION
 void OuterDirection(const OuterParameters& outer, std::span<const float> momentum, std::span<float> gradient) {
   CHECK(gradient.size() == momentum.size());
-  const float mu = outer.momentum;
-  for (size_t i = 0; i < gradient.size(); ++i) gradient[i] = std::fma(mu, momentum[i], gradient[i]);
+  const float mu = outer.momentum, gain = outer.gain;
+  for (size_t i = 0; i < gradient.size(); ++i) gradient[i] = DirectionValue(mu, gain, gradient[i], momentum[i]);
 }
 
 CAUSEWAY_MULTIVERSION

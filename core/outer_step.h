@@ -1,6 +1,6 @@
 // The arithmetic that coordinator and sites share: from the same W, v and g, each gets the same bits.
 //
-//   outer optimizer (PyTorch's Nesterov, dampening 0)   v ← fma(μ, v, g);  s = fma(μ, v, g);  W ← fma(−η, s, W)
+//   outer optimizer (PyTorch's Nesterov, dampening 0)   v ← fma(μ, v, g);  s = γ · fma(μ, v, g);  W ← fma(−η, s, W)
 //   mix an update into live parameters                  θ ← fma(α, θ, (1−α)·W);  α = 0 copies W, α = 1 leaves θ
 //     where θ is bfloat16                               θ if it is round(W), else that, stochastically rounded
 //   move live parameters with the anchor (rebase)       θ ← fma(−η, s, θ)
@@ -16,6 +16,7 @@ namespace causeway::core {
 struct OuterParameters {
   float lr = 0.7f;        // η
   float momentum = 0.9f;  // μ; 0 makes it plain SGD
+  float gain = 1;         // γ, of the round's codecs (core/codec_id.h); 1 changes no bit
 
   friend bool operator==(const OuterParameters&, const OuterParameters&) = default;
 };

@@ -8,9 +8,11 @@
 
 namespace causeway::core {
 
-inline void StepValue(float mu, float minus_eta, float g, float& v, float& w) {
+inline float DirectionValue(float mu, float gain, float g, float v) { return gain * std::fma(mu, v, g); }
+
+inline void StepValue(float mu, float minus_eta, float gain, float g, float& v, float& w) {
   v = std::fma(mu, v, g);
-  const float s = std::fma(mu, v, g);
+  const float s = DirectionValue(mu, gain, g, v);
   w = std::fma(minus_eta, s, w);
 }
 

@@ -82,8 +82,9 @@ struct InnerConfig {
 // run stored without the key is shared.
 enum class DataMode { kShared, kOwn };
 
-// The mode of a new run whose run.yaml does not set data.mode.
+// Those of a new run whose run.yaml does not set data.mode, outer.codec_gain.
 inline constexpr DataMode kDataModeOfNewRuns = DataMode::kOwn;
+inline constexpr bool kCodecGainOfNewRuns = true;
 
 struct DataConfig {
   DataMode mode = DataMode::kShared;
@@ -136,7 +137,8 @@ struct RunConfig {
   InnerConfig inner;
   DataConfig data;
   SyncConfig sync;
-  OuterParameters outer;  // optimizer sgd has momentum 0
+  OuterParameters outer;    // optimizer sgd has momentum 0; its gain is 1
+  bool codec_gain = false;  // outer.codec_gain; a run stored without the key has none
   CodecConfig codec;
   MembershipConfig membership;
   ValuesConfig values;

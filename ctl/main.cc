@@ -32,6 +32,7 @@
 #include "formats/codec_advice.h"
 #include "formats/model_export.h"
 #include "formats/posix_file.h"
+#include "formats/presets.h"
 #include "formats/run_yaml.h"
 #include "transport/messages.h"
 
@@ -196,8 +197,11 @@ absl::Status RollBack(Client& client, const std::vector<std::string>& arguments)
 
 absl::Status CheckConfig(const std::vector<std::string>& arguments) {
   if (arguments.size() != 2) return absl::InvalidArgumentError("config-check: expected one FILE");
-  ASSIGN_OR_RETURN(const core::RunConfig config, formats::ReadRunYaml(arguments[1]));
+  ASSIGN_OR_RETURN(const std::string text, formats::ReadRunYamlText(arguments[1]));
+  ASSIGN_OR_RETURN(const core::RunConfig config, formats::ParseRunYaml(text, arguments[1]));
   std::printf("%s\n", formats::RunConfigJson(config).c_str());
+  if (const std::string note = formats::PresetNote(text); !note.empty())
+    std::fprintf(stderr, "note: %s\n", note.c_str());
   for (const std::string& advice : formats::RunAdvice(config)) std::fprintf(stderr, "note: %s\n", advice.c_str());
   std::fprintf(stderr, "fine: %s\n", formats::RunSummary(config).c_str());
   return absl::OkStatus();

@@ -16,7 +16,7 @@ void AdviseLeg(const char* leg, CodecId chosen, const std::vector<CodecId>& allo
   const CodecId codec = allowed.empty() ? chosen : allowed.front();
   const std::string what = absl::StrCat("codec.feedback_", leg, " is ", feedback, " with ", core::CodecName(codec));
   if ((codec == CodecId::kSign || codec == CodecId::kRotatedSign) && feedback > 0) {
-    advice.push_back(absl::StrCat(what, ": at 1 bit 0 trains better, with a higher outer.lr (docs/codecs.md)"));
+    advice.push_back(absl::StrCat(what, ": at 1 bit 0 trains better (docs/codecs.md)"));
   }
   if (codec == CodecId::kTopk && feedback == 0) {
     advice.push_back(absl::StrCat(what, ": it drops most values, and without feedback they are lost; 1 keeps them"));

@@ -2,6 +2,7 @@
 
 #include "core/limits.h"
 #include "formats/offload_config_check.h"
+#include "formats/presets.h"
 
 namespace causeway::formats {
 namespace {
@@ -35,12 +36,14 @@ void DataFields(core::DataConfig& data, Fields& fields) {
 }
 
 // SGD is Nesterov with momentum 0; a momentum that is given beside it would be ignored, so it is refused.
-void OuterFields(core::OuterParameters& outer, Fields& fields) {
+void OuterFields(core::OuterParameters& outer, bool& codec_gain, Fields& fields) {
   bool sgd = outer.momentum == 0 && !fields.Reads();
   fields.OneOf<bool>({"optimizer", kFixed, "of the global parameters; sgd has no momentum"}, &sgd,
                      {{kNesterov, false}, {kSgd, true}});
   fields.NotNegative({"lr", kByRound, "its learning rate"}, &outer.lr);
   fields.ShareBelowOne({"momentum", kByRound, "its momentum"}, &outer.momentum);
+  fields.Any({"codec_gain", kFixed, "undoes that codecs without feedback shrink the step: one lr serves all"},
+             &codec_gain, "true | false");
   if (!fields.Reads() || !sgd) return;
   fields.check()->Expect(!fields.Given("momentum") || outer.momentum == 0, fields.Path("momentum"),
                          "0 (the optimizer is sgd)", absl::StrCat(outer.momentum));
@@ -135,6 +138,11 @@ void RunFields(core::RunConfig& config, Fields& fields) {
     check->Expect(core::IsValidName(config.run_id), "run_id", "a name of 1 to 64 of A-Z a-z 0-9 . _ -",
                   config.run_id.empty() ? "none" : config.run_id);
   }
+  if (fields.Wants(false)) {  // it has been replaced by what it stands for
+    std::string preset;
+    fields.Any({"preset", kFixed, "stands for codec, feedback, outer and sync_every; keys beside it overrule"}, &preset,
+               kPresetNames);
+  }
   fields.Section("run", [&] {
     fields.Integer({"steps", kByStep, "inner steps that each site takes; 0: until stopped"}, &config.steps, 0,
                    kMaxSteps);
@@ -151,7 +159,7 @@ void RunFields(core::RunConfig& config, Fields& fields) {
     fields.Section("inner", [&] { InnerFields(config.inner, fields); });
   }
   fields.Section("sync", [&] { SyncFields(config.sync, fields); });
-  fields.Section("outer", [&] { OuterFields(config.outer, fields); });
+  fields.Section("outer", [&] { OuterFields(config.outer, config.codec_gain, fields); });
   fields.Section("codec", [&] { CodecFields(config.codec, config.sync.mode, fields); });
   fields.Section("membership", [&] { MembershipFields(config.membership, config.sync.mode, fields); });
   fields.Section("eval", [&] { EvalFields(config.eval, fields); });

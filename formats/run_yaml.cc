@@ -11,6 +11,7 @@
 #include "formats/config_names.h"
 #include "formats/json_fields.h"
 #include "formats/model_completion.h"
+#include "formats/presets.h"
 #include "formats/run_config_message.h"
 #include "formats/settings.h"
 #include "formats/text_file.h"
@@ -86,9 +87,13 @@ absl::StatusOr<core::RunConfig> ParseRunYaml(std::string_view text, const std::s
   if (const absl::Status model = CompleteModel(origin, *message.mutable_model()); !model.ok()) {
     return check.status().ok() ? model : check.status();
   }
+  ApplyPreset(message, check);
   if (!message.data().has_mode()) {
     const core::DataMode mode = stored != nullptr ? stored->data.mode : core::kDataModeOfNewRuns;
     message.mutable_data()->set_mode(NameOf(mode, kDataModes));
+  }
+  if (!message.outer().has_codec_gain()) {
+    message.mutable_outer()->set_codec_gain(stored != nullptr ? stored->codec_gain : core::kCodecGainOfNewRuns);
   }
   return RunConfigFromMessage(message, check);
 }

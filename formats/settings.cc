@@ -146,17 +146,6 @@ absl::Status CheckCodecs(const core::RunConfig& before, const core::RunConfig& a
                   was.feedback_down > 0 || is.feedback_down > 0);
 }
 
-// A key with its value, as a document of its own: "inner:\n  lr: 1e-4".
-std::string YamlOf(const std::string& key, const std::string& value) {
-  std::string yaml, indent;
-  const std::vector<std::string> names = absl::StrSplit(key, '.');
-  for (const std::string& name : names) {
-    absl::StrAppend(&yaml, yaml.empty() ? "" : "\n", indent, name, ":");
-    indent += "  ";
-  }
-  return absl::StrCat(yaml, " ", value, "\n");
-}
-
 // Given values take the place of those that are there, lists, too.
 void Replace(const google::protobuf::Message& given, google::protobuf::Message& message) {
   const auto& reflection = *given.GetReflection();

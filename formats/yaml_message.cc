@@ -257,4 +257,14 @@ void ReadYamlMessage(std::string_view text, Origin& origin, Message& message, Fi
   }
 }
 
+std::string YamlOf(const std::string& key, const std::string& value) {
+  std::string yaml, indent;
+  const std::vector<std::string> names = absl::StrSplit(key, '.');
+  for (const std::string& name : names) {
+    absl::StrAppend(&yaml, yaml.empty() ? "" : "\n", indent, name, ":");
+    indent += "  ";
+  }
+  return absl::StrCat(yaml, " ", value, "\n");
+}
+
 }  // namespace causeway::formats

@@ -6,6 +6,7 @@
 
 #include <google/protobuf/message.h>
 
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -20,5 +21,8 @@ namespace causeway::formats {
 using KeyAdvice = std::map<std::string, std::string>;
 void ReadYamlMessage(std::string_view text, Origin& origin, google::protobuf::Message& message, FieldCheck& check,
                      const KeyAdvice& advice = {});
+
+// A key with its value, as a document of its own: "inner:\n  lr: 1e-4\n".
+std::string YamlOf(const std::string& key, const std::string& value);
 
 }  // namespace causeway::formats

@@ -288,7 +288,11 @@ absl::Status Replica::TakeUpdate(const core::OuterParameters& outer, std::span<c
   }
   core::HeldVersion held{.version = version_ + 1};
   anchor_stamp_ = core::NewStamp();
-  for (const codecs::ChunkView& view : checked.views) StepBy(outer, view, momentum_, anchor_, step.values(), held);
+  for (const codecs::ChunkView& view : checked.views) {
+    core::OuterParameters of_chunk = outer;
+    if (outer.gain != 1 && down_.Exempts(fragment(), view.span().first_unit)) of_chunk.gain = 1;
+    StepBy(of_chunk, view, momentum_, anchor_, step.values(), held);
+  }
   held_ = core::HeldFragment{id_, held, held_ ? std::optional(held_->held) : std::nullopt};
   step_.buffer = std::move(step);
   chosen_up_ = codecs.up;

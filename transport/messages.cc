@@ -68,6 +68,7 @@ void ToProto(const DownloadHeader& header, v1::DownloadHeader* message) {
   message->set_version(header.version);
   message->set_outer_lr(header.outer.lr);
   message->set_outer_momentum(header.outer.momentum);
+  if (header.outer.gain != 1) message->set_outer_gain(header.outer.gain);
   message->mutable_merged()->Assign(header.merged.begin(), header.merged.end());
   message->mutable_merged_bases()->Assign(header.merged_bases.begin(), header.merged_bases.end());
   message->mutable_merged_weights()->Assign(header.merged_weights.begin(), header.merged_weights.end());
@@ -196,7 +197,9 @@ core::Entry FromProto(const v1::Entry& message) {
 
 DownloadHeader FromProto(const v1::DownloadHeader& message) {
   return {.version = message.version(),
-          .outer = {.lr = message.outer_lr(), .momentum = message.outer_momentum()},
+          .outer = {.lr = message.outer_lr(),
+                    .momentum = message.outer_momentum(),
+                    .gain = message.has_outer_gain() ? message.outer_gain() : 1},
           .merged = {message.merged().begin(), message.merged().end()},
           .merged_bases = {message.merged_bases().begin(), message.merged_bases().end()},
           .merged_weights = {message.merged_weights().begin(), message.merged_weights().end()},

@@ -119,8 +119,10 @@ uint64_t RoundMerge::MergeTile(const Tile& tile, const codecs::ChunkSpan& chunk,
   }
   update.WriteMean(tile.first_unit - chunk.first_unit, stays_rotated ? blocks : blocks.first(tile.values),
                    stays_rotated, feedback, g);
-  figures.products.Add(MeasuredOuterStep(settings_.outer, g, of_tile(state_.momentum, tile.values),
-                                         of_tile(state_.anchor, tile.values)));
+  core::OuterParameters outer = settings_.outer;
+  if (outer.gain != 1 && settings_.down.Exempts(fragment_, tile.first_unit)) outer.gain = 1;
+  figures.products.Add(
+      MeasuredOuterStep(outer, g, of_tile(state_.momentum, tile.values), of_tile(state_.anchor, tile.values)));
   const auto units = std::span<const float>(state_.anchor).subspan(tile.first_value(), tile.padded_values());
   return core::DigestUnits(units, tile.first_unit);
 }

@@ -33,7 +33,7 @@ struct RunLanes {
 
 // Takes the outer step of a run, and computes its sums.
 CAUSEWAY_MULTIVERSION
-void StepOfRun(float mu, float minus_eta, const float* __restrict gradient, float* __restrict momentum,
+void StepOfRun(float mu, float minus_eta, float gain, const float* __restrict gradient, float* __restrict momentum,
                float* __restrict anchor, RunLanes* __restrict sums) {
   float gg[kRunLanes] = {}, gv[kRunLanes] = {}, vv[kRunLanes] = {};
   for (int64_t i = 0; i < kRunValues; i += kRunLanes) {
@@ -44,7 +44,7 @@ void StepOfRun(float mu, float minus_eta, const float* __restrict gradient, floa
       gv[l] = std::fma(g, v, gv[l]);
       vv[l] = std::fma(v, v, vv[l]);
       float w = anchor[i + l];
-      core::StepValue(mu, minus_eta, g, v, w);
+      core::StepValue(mu, minus_eta, gain, g, v, w);
       momentum[i + l] = v;
       anchor[i + l] = w;
     }
@@ -139,7 +139,7 @@ StepProducts MeasuredOuterStep(const core::OuterParameters& outer, std::span<con
       core::OuterStep(outer, g, v, w);
     } else {
       before.Keep(v);
-      StepOfRun(outer.momentum, -outer.lr, g.data(), v.data(), w.data(), &lanes);
+      StepOfRun(outer.momentum, -outer.lr, outer.gain, g.data(), v.data(), w.data(), &lanes);
       run = {Folded(lanes.gg), Folded(lanes.gv), Folded(lanes.vv)};
       if (!Ordinary(run.gg) || !Ordinary(run.vv)) DoubleLanes(g.data(), before.After(g, v), count, &run);
     }

@@ -42,6 +42,9 @@ int64_t RunFacts::lease_ms() const {
 }
 
 void RunFacts::Change(const SettingsChanged& change) {
+  std::erase_if(earlier_, [this](const Earlier& one) {  // which every fragment has passed
+    return std::ranges::equal(one.before, state.versions, std::ranges::less_equal());
+  });
   earlier_.push_back({settings, change.versions});
   settings.membership = change.membership;
   settings.values = change.values;

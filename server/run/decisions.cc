@@ -14,6 +14,18 @@ namespace causeway::server {
 using core::SiteId;
 using core::SiteRecord;
 
+namespace {
+
+// γ of a round: the product over the legs that have no feedback, where the run wants it.
+float GainOf(const core::RunConfig& config, const std::optional<RoundCodecs>& codecs) {
+  if (!config.codec_gain) return 1;
+  const float up = config.codec.feedback_up > 0 ? 1 : core::CodecGain(codecs ? codecs->up : config.codec.up);
+  const float down = config.codec.feedback_down > 0 ? 1 : core::CodecGain(codecs ? codecs->down : config.codec.down);
+  return up * down;
+}
+
+}  // namespace
+
 std::optional<RoundCodecs> Decisions::DecideCodecs(const CloseRound& round, RunParts& run) {
   const std::optional<RoundCodecs> codecs = codecs_.Decide(round.fragment, round.base, run.rules.ActiveSites());
   for (const std::string& change : codecs_.TakeChanges()) {
@@ -26,13 +38,14 @@ std::optional<RoundCodecs> Decisions::DecideCodecs(const CloseRound& round, RunP
 void Decisions::Carry(const CloseRound& action, RunParts& run) {
   RoundRecord round{.fragment = action.fragment,
                     .base = action.base,
-                    .outer = settings_.AtVersion(action.fragment, action.base).outer,
+                    .outer = settings_.AtVersion(action.fragment, action.base).outer,  // its gain follows
                     .sites = action.sites,
                     .reason = action.reason,
                     .codecs = DecideCodecs(action, run),
                     .run_tokens = action.run_tokens,
                     .revision = settings_.RevisionAt(action.fragment, action.base),
                     .rolled_back_to = action.rolled_back_to};
+  round.outer.gain = GainOf(settings_.AtVersion(action.fragment, action.base), round.codecs);
   std::vector<double> weights;
   for (const CloseRound::Contributor& contributor : action.contributors) weights.push_back(contributor.weight);
   const std::vector<float> normalized = NormalizedWeights(weights);

@@ -37,7 +37,7 @@ OuterGradientFigures OuterGradients::Figures() const {
   figures.correlation = rho;
   figures.predicted_amplification = std::sqrt((1 + mu) * (1 + mu) + 2 * (1 + mu) * mu * mu * rho * echo +
                                               mu * mu * mu * mu * (1 + mu * rho) * echo / (1 - mu * mu));
-  figures.effective_lr = double{outer_.lr} * (1 + mu * echo);
+  figures.effective_lr = double{outer_.lr} * double{outer_.gain} * (1 + mu * echo);
   return figures;
 }
 

@@ -1,12 +1,12 @@
 // Figures of a fragment's outer gradients and outer optimizer: the similarity of successive gradients, and the effect
 // of momentum on them.
 //
-//   g_t the mean outer gradient of a round, v the momentum, v_t = μ v_{t−1} + g_t, step η (g_t + μ v_t)
+//   g_t the mean outer gradient of a round, v the momentum, v_t = μ v_{t−1} + g_t, step η γ (g_t + μ v_t)
 //
 //   correlation    ρ = r / (1 + μ r), r = Σ ⟨g_t, v_{t−1}⟩ / Σ ‖g_t‖² over the last 16 rounds
 //   amplification  A_t = ‖g_t + μ v_t‖ / ‖g_t‖
 //   predicted      A² = (1+μ)² + 2(1+μ)μ²ρ/(1−μρ) + μ⁴(1+μρ)/((1−μ²)(1−μρ))
-//   effective η    η (1 + μ / (1 − μρ))
+//   effective η    η γ (1 + μ / (1 − μρ))
 //
 // Where gradients follow a first-order process, E⟨g_t, g_{t−k}⟩ = ρ^k ‖g‖², r is ρ / (1 − μρ), which gives the formula
 // for ρ. It is a ratio of sums, because a mean of ratios is biased toward rounds with small gradients. With μ = 0, v is

@@ -223,7 +223,9 @@ absl::StatusOr<StoredRound> RoundFrom(const Database& database, core::FragmentId
   StoredRound round;
   round.record.fragment = fragment;
   round.record.base = row.Integer(0) - 1;
-  round.record.outer = {.lr = static_cast<float>(row.Real(1)), .momentum = static_cast<float>(row.Real(2))};
+  round.record.outer = {.lr = static_cast<float>(row.Real(1)),
+                        .momentum = static_cast<float>(row.Real(2)),
+                        .gain = static_cast<float>(row.Real(15))};
   RETURN_IF_ERROR(ParseList(database, "sites of a round", row.Text(3), round.record.sites));
   round.record.reason = row.Text(4);
   round.update = ExtentFrom(row, 5);
@@ -244,7 +246,7 @@ absl::Status LoadRounds(Database& database, core::FragmentId fragment, StoredFra
   RETURN_IF_ERROR(
       database.Query("SELECT version, lr, momentum, sites, reason, update_segment, update_offset, update_chunk_bytes, "
                      "update_chunk_digests, codec_up, codec_down, codec_next_up, rolled_back_to, run_tokens, "
-                     "config_revision FROM rounds "
+                     "config_revision, gain FROM rounds "
                      "WHERE fragment = ? AND (version > ? OR update_segment <> 0) ORDER BY "
                      "version",
                      {int64_t{fragment}, stored.snapshot}, [&](const SqlRow& row) -> absl::Status {

@@ -142,12 +142,13 @@ absl::Status WriteRound(Database& database, const RoundRecord& round, int64_t un
   const absl::Status status = database.Run(
       "INSERT INTO rounds (fragment, version, decided_unix_ms, lr, momentum, sites, reason, numerics_version, "
       "config_revision, update_segment, update_offset, update_bytes, codec_up, codec_down, codec_next_up, "
-      "rolled_back_to, run_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, ?, ?, ?, ?, ?)",
+      "rolled_back_to, run_tokens, gain) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, ?, ?, ?, ?, ?, ?)",
       {int64_t{round.fragment}, version, unix_ms, double{round.outer.lr}, double{round.outer.momentum},
        List(round.sites), round.reason, int64_t{core::kNumericsVersion}, round.revision,
        CodecValue(round.codecs, &RoundCodecs::up), CodecValue(round.codecs, &RoundCodecs::down),
        CodecValue(round.codecs, &RoundCodecs::next_up),
-       round.rolled_back_to ? SqlValue(*round.rolled_back_to) : SqlValue(std::monostate()), round.run_tokens});
+       round.rolled_back_to ? SqlValue(*round.rolled_back_to) : SqlValue(std::monostate()), round.run_tokens,
+       double{round.outer.gain}});
   if (!status.ok()) return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
   if (round.rolled_back_to) RETURN_IF_ERROR(TakeBack(database, round));
   for (const RoundRecord::Contributor& contributor : round.contributors) {

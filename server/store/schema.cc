@@ -86,7 +86,7 @@ CREATE TABLE rounds (
   sites TEXT, reason TEXT, numerics_version INTEGER, config_revision INTEGER, digest TEXT,
   update_segment INTEGER, update_offset INTEGER, update_chunk_bytes BLOB, update_bytes INTEGER,
   codec_up TEXT, codec_down TEXT, codec_next_up TEXT, update_chunk_digests BLOB, rolled_back_to INTEGER,
-  run_tokens INTEGER DEFAULT 0,
+  run_tokens INTEGER DEFAULT 0, gain REAL DEFAULT 1,
   UNIQUE (fragment, version));
 CREATE TABLE snapshots (
   fragment INTEGER, version INTEGER, file TEXT, digest TEXT, hash TEXT, run_tokens INTEGER DEFAULT 0,

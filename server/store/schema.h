@@ -17,6 +17,7 @@
 //   rounds         what was decided: the outer step, the sites that share the data, why. digest: of the anchor, NULL
 //                  until merged. update_segment 0: no update is stored. config_revision: of the settings
 //                  by which it was decided. run_tokens: of all contributions merged until its version.
+//                  gain: of its codecs, by which the step was multiplied.
 //                  codec_up, codec_down, codec_next_up: of its contributions, of its update, and of contributions to
 //                  the version it makes, where the coordinator chooses; NULL: as run_config says. rolled_back_to: it
 //                  merged nothing, its version has the parameters of that one; NULL: an ordinary round

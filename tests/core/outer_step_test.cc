@@ -42,6 +42,16 @@ TEST(OuterStep, HandComputedStepOfNesterov) {
   EXPECT_EQ(anchor[0], 0.0f);    // s = −1;  −0.5 + 0.5
 }
 
+TEST(OuterStep, GainMultipliesTheStepAndNotTheMomentum) {
+  const OuterParameters outer = {.lr = 0.5f, .momentum = 0.25f, .gain = 2.0f};
+  std::vector<float> momentum = {8.0f}, anchor = {1.0f}, gradient = {2.0f};
+  OuterStep(outer, gradient, momentum, anchor);
+  EXPECT_EQ(momentum[0], 4.0f);  // 0.25 · 8 + 2
+  EXPECT_EQ(anchor[0], -2.0f);   // s = 2 · (0.25 · 4 + 2) = 6;  1 − 0.5 · 6
+  OuterDirection(outer, momentum, gradient);
+  EXPECT_EQ(gradient[0], 6.0f);
+}
+
 TEST(OuterStep, MomentumZeroAndRateOneSubtractsTheGradient) {
   std::vector<float> momentum = {3.0f}, anchor = {1.0f};
   OuterStep({.lr = 1.0f, .momentum = 0.0f}, std::vector<float>{0.25f}, momentum, anchor);

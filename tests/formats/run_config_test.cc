@@ -136,7 +136,7 @@ TEST(RunConfigJson, HasEveryKeyInTheFilesOrder) {
       R"("sync":{"mode":"synchronous","sync_every":20,"num_fragments":4,"fragment_assignment":"strided",)"
       R"("fragment_sync_delay":1,"fragment_update_alpha":0.5,"first_send":"full","parts":1,"device_memory":"auto",)"
       R"("fragment_offsets":[],"fragments":[]},)"
-      R"("outer":{"optimizer":"nesterov","lr":0.7,"momentum":0.9},)"
+      R"("outer":{"optimizer":"nesterov","lr":0.7,"momentum":0.9,"codec_gain":false},)"
       R"("codec":{"up":"int4","down":"int4","feedback_up":1.0,"feedback_down":1.0,"zstd":false,"exempt":[]},)"
       R"("membership":{"min_sites":1,"min_quorum":1,"grace_ms":0,"lease_ms":10000,"max_staleness":1,)"
       R"("weights":"uniform","merge":"average","max_tokens_per_step":0},)"

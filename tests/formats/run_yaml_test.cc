@@ -304,6 +304,7 @@ TEST(RunYaml, EmptySectionTakesTheDefaults) {
   ASSERT_TRUE(config.ok()) << config.status();
   core::RunConfig defaults{.run_id = "a"};
   defaults.data.mode = core::kDataModeOfNewRuns;
+  defaults.codec_gain = core::kCodecGainOfNewRuns;
   EXPECT_EQ(*config, defaults);
 }
 
@@ -385,6 +386,7 @@ TEST(RunYaml, TheExampleHasEveryKeyWithItsDefault) {
   ASSERT_TRUE(config.ok()) << config.status();
   core::RunConfig defaults{.run_id = "demo"};
   defaults.data.mode = core::kDataModeOfNewRuns;
+  defaults.codec_gain = core::kCodecGainOfNewRuns;
   EXPECT_EQ(*config, defaults);
 
   // Every key of the JSON stands in the example, too: `"key":` there, `key:` here.

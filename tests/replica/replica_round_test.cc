@@ -149,6 +149,25 @@ TEST_P(RoundsOf, CompressionSavesBytesAndChangesNoBit) {
   EXPECT_LT(bytes_, plain_bytes);  // each has a leg, or exempt tensors, that shrink
 }
 
+TEST_P(RoundsOf, AGainMovesBothEndsAlikeAndExemptTensorsNot) {
+  config_.outer.momentum = 0;
+  const auto moved = [&](float gain, size_t tensor) {
+    config_.outer.gain = gain;
+    Start(/*zstd=*/false);
+    Train(1);
+    Round();  // compares digests
+    const core::TensorPlace& place = map_.fragment(0).tensors[tensor];
+    const auto values =
+        std::span<const float>(state_.anchor).subspan(place.first_unit * core::kUnitValues, place.values);
+    return std::vector<float>(values.begin(), values.end());
+  };
+  for (size_t tensor = 0; tensor < map_.manifest().size(); ++tensor) {
+    const std::vector<float> once = moved(1, tensor), twice = moved(2, tensor);
+    const bool exempt = std::ranges::count(GetParam().exempt, map_.manifest()[tensor].kind) > 0;
+    for (size_t i = 0; i < once.size(); ++i) ASSERT_EQ(twice[i], (exempt ? 1 : 2) * once[i]) << tensor << " at " << i;
+  }
+}
+
 TEST_P(RoundsOf, ExemptTensorsKeepNearlyWhatTheSitesTrained) {
   if (GetParam().exempt.empty()) return;
   config_.outer = {.lr = 1, .momentum = 0};

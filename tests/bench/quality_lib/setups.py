@@ -11,7 +11,7 @@ DEFAULTS = {
     "seed": 1,
     "up": "float32", "down": "float32", "beta_up": 0.0, "beta_down": 0.0,
     "exempt": "",  # kinds of tensors at bfloat16: "norm,embedding"
-    "eta": 0.7, "mu": 0.9,
+    "eta": 0.7, "mu": 0.9, "gain": 0,
     "H": 30, "P": 4, "tau": 1, "alpha": 0.5,
     "steps": None,  # None: what 40 rounds of every fragment need at H = 30, whatever H is, so that the text is the same
     "lr": 3e-3, "warmup": 50, "batch": 4,
@@ -87,8 +87,8 @@ def run_yaml(settings):
         "data": {"mode": "shared"},
         "sync": {"sync_every": settings["H"], "num_fragments": settings["P"], "fragment_sync_delay": settings["tau"],
                  "fragment_update_alpha": settings["alpha"]},
-        "outer": {"optimizer": "nesterov", "lr": settings["eta"], "momentum": settings["mu"]} if nesterov else
-                 {"optimizer": "sgd", "lr": settings["eta"]},
+        "outer": {"optimizer": "nesterov" if nesterov else "sgd", "lr": settings["eta"], "codec_gain": bool(settings["gain"]),
+                  **({"momentum": settings["mu"]} if nesterov else {})},
         "codec": {"up": settings["up"], "down": settings["down"], "feedback_up": settings["beta_up"],
                   "feedback_down": settings["beta_down"],
                   "exempt": [kind for kind in settings["exempt"].split(",") if kind]},
@@ -103,5 +103,6 @@ def label(settings):
     codec = settings["up"] if settings["up"] == settings["down"] else f"{settings['up']}/{settings['down']}"
     codec += f" but {settings['exempt']}" if settings["exempt"] else ""
     shape = f"H={settings['H']}" + ("" if settings["P"] > 1 else " P=1") + ("" if settings["tau"] else " tau=0")
-    return (f"{codec} beta={settings['beta_up']:g}/{settings['beta_down']:g} eta={settings['eta']:g} {shape}"
+    gain = " gain" if settings["gain"] else ""
+    return (f"{codec}{gain} beta={settings['beta_up']:g}/{settings['beta_down']:g} eta={settings['eta']:g} mu={settings['mu']:g} {shape}"
             f" M={settings['sites']} seed={settings['seed']}")

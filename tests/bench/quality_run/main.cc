@@ -60,6 +60,8 @@ nlohmann::ordered_json ResultJson(const QualityOptions& options, const QualityRe
           {"error_down", Number(result.down.MeanError())},
           {"norm_ratio_down", Number(result.down.MeanNormRatio())},
           {"residual_norm_up", Number(result.residual_norm)},
+          {"correlation", Number(result.correlation)},
+          {"amplification", Number(result.amplification)},
           {"digests", result.digests},
           {"config", nlohmann::ordered_json::parse(formats::RunConfigJson(options.config))}};
 }

@@ -47,7 +47,9 @@ struct QualityResult {
   int64_t down_bytes = 0;     // chunks of all updates to one site
   LegFigures up;              // of the first site
   LegFigures down;
-  double residual_norm = 0;          // of the first site, at the end
+  double residual_norm = 0;  // of the first site, at the end
+  double correlation = 0,
+         amplification = 0;          // of the outer gradients, of the last rounds (server/status/outer_gradients.h)
   std::vector<std::string> digests;  // of the anchors at the end, by fragment
 };
 

@@ -1,5 +1,6 @@
 // RunSites: a coordinator, its sites and the evaluation of what they come to.
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -110,6 +111,16 @@ void TakeFigures(const Sites& sites, const server::RunExchange& coordinator, Qua
   result.rounds = std::ranges::min_element(status.fragments, {}, [](const server::FragmentStatus& fragment) {
                     return fragment.committed.version;
                   })->committed.version;
+  // ρ₁ and A of the last 16 rounds: the mean over the fragments.
+  const auto mean = [&status](std::optional<double> server::OuterGradientFigures::*figure) {
+    double sum = 0;
+    for (const server::FragmentStatus& fragment : status.fragments) {
+      sum += (fragment.gradient.value_or(server::OuterGradientFigures()).*figure).value_or(std::nan(""));
+    }
+    return sum / static_cast<double>(status.fragments.size());
+  };
+  result.correlation = mean(&server::OuterGradientFigures::correlation);
+  result.amplification = mean(&server::OuterGradientFigures::predicted_amplification);
   for (const server::FragmentStatus& fragment : status.fragments) {
     result.digests.push_back(core::DigestText(fragment.committed.digest));
   }
