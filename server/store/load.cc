@@ -246,9 +246,8 @@ absl::Status LoadRounds(Database& database, core::FragmentId fragment, StoredFra
   RETURN_IF_ERROR(
       database.Query("SELECT version, lr, momentum, sites, reason, update_segment, update_offset, update_chunk_bytes, "
                      "update_chunk_digests, codec_up, codec_down, codec_next_up, rolled_back_to, run_tokens, "
-                     "config_revision, gain FROM rounds "
-                     "WHERE fragment = ? AND (version > ? OR update_segment <> 0) ORDER BY "
-                     "version",
+                     "config_revision, gain FROM rounds WHERE fragment = ? AND (version > ? OR update_segment <> 0) "
+                     "ORDER BY version",
                      {int64_t{fragment}, stored.snapshot}, [&](const SqlRow& row) -> absl::Status {
                        ASSIGN_OR_RETURN(StoredRound round, RoundFrom(database, fragment, row));
                        rounds.push_back(std::move(round));

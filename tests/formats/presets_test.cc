@@ -43,7 +43,8 @@ TEST(Presets, UnknownNameIsRefusedWithTheLine) {
 }
 
 TEST(Presets, NoteSaysWhatOneStandsFor) {
-  EXPECT_THAT(PresetNote("run_id: d\npreset: balanced\n"), HasSubstr("preset balanced: codec.up=int4, codec.down=int4"));
+  EXPECT_THAT(PresetNote("run_id: d\npreset: balanced\n"),
+              HasSubstr("preset balanced: codec.up=int4, codec.down=int4"));
   EXPECT_EQ(PresetNote("run_id: d\n"), "");
   EXPECT_EQ(PresetNote("run_id: d\npreset: slow\n"), "");
 }

@@ -283,6 +283,10 @@ INSTANTIATE_TEST_SUITE_P(
              "run.yaml:4: sync.fragment_assignment: expected it only without sync.fragments, got it beside them"}),
     CaseName);
 
+core::RunConfig NewRun(const char* id) {
+  return {.run_id = id, .data = {.mode = core::kDataModeOfNewRuns}, .codec_gain = core::kCodecGainOfNewRuns};
+}
+
 TEST(RunYaml, RunIdIsRequiredAndAName) {
   const auto error = [](const char* text) { return std::string(ParseRunYaml(text, "run.yaml").status().message()); };
   EXPECT_EQ(error(""), "run.yaml:1: run_id: expected a name of 1 to 64 of A-Z a-z 0-9 . _ -, got none");
@@ -302,10 +306,7 @@ TEST(RunYaml, DeeplyNestedTextIsRefused) {
 TEST(RunYaml, EmptySectionTakesTheDefaults) {
   const absl::StatusOr<core::RunConfig> config = ParseRunYaml("run_id: a\nsync:\n  # sync_every: 5\n", "run.yaml");
   ASSERT_TRUE(config.ok()) << config.status();
-  core::RunConfig defaults{.run_id = "a"};
-  defaults.data.mode = core::kDataModeOfNewRuns;
-  defaults.codec_gain = core::kCodecGainOfNewRuns;
-  EXPECT_EQ(*config, defaults);
+  EXPECT_EQ(*config, NewRun("a"));
 }
 
 TEST(RunYaml, NumbersTakeEveryFormOfTheirType) {
@@ -384,9 +385,7 @@ TEST(RunYaml, TheExampleHasEveryKeyWithItsDefault) {
   const std::string path = InSource("deploy/run.yaml");
   const absl::StatusOr<core::RunConfig> config = ReadRunYaml(path);
   ASSERT_TRUE(config.ok()) << config.status();
-  core::RunConfig defaults{.run_id = "demo"};
-  defaults.data.mode = core::kDataModeOfNewRuns;
-  defaults.codec_gain = core::kCodecGainOfNewRuns;
+  const core::RunConfig defaults = NewRun("demo");
   EXPECT_EQ(*config, defaults);
 
   // Every key of the JSON stands in the example, too: `"key":` there, `key:` here.

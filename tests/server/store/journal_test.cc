@@ -103,30 +103,6 @@ TEST_F(JournalTest, NothingIsReadOfTheFragmentsOfOtherShards) {
   EXPECT_THAT(stored.fragments, SizeIs(3));
 }
 
-TEST_F(JournalTest, TokensAndRevisionOfARoundComeBackWithItAndTokensWithTheSnapshotOfItsVersion) {
-  RoundRecord round = Round(0, 0, {"eu"});
-  round.run_tokens = 700;
-  round.revision = 3;
-  {
-    const auto journal = Open();
-    Seed(*journal, 1);
-    journal->Commit({.admitted = {Contribution(0, "eu", 0)}, .decided = {round}});
-  }
-  {
-    const auto journal = Open();
-    const StoredRun stored = Load(*journal);
-    EXPECT_THAT(stored.rounds.tokens, ElementsAre(700));
-    EXPECT_EQ(stored.fragments[0].facts.run_tokens, 0);
-    EXPECT_EQ(stored.fragments[0].to_replay.at(0).record, round);
-    core::FragmentState state = State(1);
-    state.run_tokens = 700;
-    ASSERT_TRUE(journal->SaveSnapshot(0, state, DigestOf(1)).ok());
-  }
-  const StoredRun stored = Load(*Open());
-  EXPECT_THAT(stored.rounds.tokens, ElementsAre(700));
-  EXPECT_EQ(stored.fragments[0].facts.run_tokens, 700);
-}
-
 TEST_F(JournalTest, CodecsOfARoundComeBackWithItAndWithTheSnapshotOfItsVersion) {
   const RoundCodecs first{core::CodecId::kRotatedSign, core::CodecId::kRotatedLm4, core::CodecId::kRotatedLm2};
   const RoundCodecs second{core::CodecId::kRotatedLm2, core::CodecId::kRotatedSign, core::CodecId::kRotatedLm4};

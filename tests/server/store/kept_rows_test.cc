@@ -5,6 +5,7 @@
 namespace causeway::server {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
 using KeptRows = JournalTest;
@@ -118,6 +119,30 @@ TEST_F(KeptRows, AVersionThatIsKeptStaysAndOneThatIsNotIsRefusedWithThoseThatAre
   EXPECT_EQ(journal->Keep(2, 1).message(), "version 2 is not kept; expected one of 1, 3, 4");
   save(5);
   EXPECT_TRUE(absl::IsNotFound(journal->LoadSnapshot(0, 1).status()));
+}
+
+TEST_F(KeptRows, TokensAndRevisionOfARoundComeBackWithItAndTokensWithTheSnapshotOfItsVersion) {
+  RoundRecord round = Round(0, 0, {"eu"});
+  round.run_tokens = 700;
+  round.revision = 3;
+  {
+    const auto journal = Open();
+    Seed(*journal, 1);
+    journal->Commit({.admitted = {Contribution(0, "eu", 0)}, .decided = {round}});
+  }
+  {
+    const auto journal = Open();
+    const StoredRun stored = Load(*journal);
+    EXPECT_THAT(stored.rounds.tokens, ElementsAre(700));
+    EXPECT_EQ(stored.fragments[0].facts.run_tokens, 0);
+    EXPECT_EQ(stored.fragments[0].to_replay.at(0).record, round);
+    core::FragmentState state = State(1);
+    state.run_tokens = 700;
+    ASSERT_TRUE(journal->SaveSnapshot(0, state, DigestOf(1)).ok());
+  }
+  const StoredRun stored = Load(*Open());
+  EXPECT_THAT(stored.rounds.tokens, ElementsAre(700));
+  EXPECT_EQ(stored.fragments[0].facts.run_tokens, 700);
 }
 
 }  // namespace
