@@ -19,7 +19,7 @@ def config_of(**sections):
 
 
 CHANGES = ["inner.lr=0.002", "outer.lr=0.4", "outer.momentum=0.5", "codec.up=int8", "codec.down=sign",
-           "codec.feedback_up=0", "codec.feedback_down=0.5", "values.weight_cap=0.4", "membership.min_quorum=2",
+           "codec.feedback_up=0", "codec.feedback_down=0", "values.weight_cap=0.4", "membership.min_quorum=2",
            "membership.lease_ms=20000", "run.steps=260"]
 
 
@@ -59,8 +59,10 @@ class SettingsTest(EndToEndTest):
             disturbed.start_worker("us", f"--checkpoint_dir={disturbed.folder}/checkpoint-us")
         status = disturbed.status()
         self.assertEqual([260, 0.002], [status["config"]["run"]["steps"], status["config"]["inner"]["lr"]])
-        rounds = disturbed.journal("SELECT DISTINCT round(lr, 3), codec_up, codec_down FROM rounds WHERE version > 2")
-        self.assertEqual({(0.7, "int4", "int4"), (0.4, "int8", "sign")}, set(rounds) - {(0.7, None, None)})
+        rounds = disturbed.journal("SELECT DISTINCT config_revision, round(lr, 3), codec_up, codec_down, round(gain, 4) "
+                                   "FROM rounds WHERE version > 2")
+        self.assertEqual({(0, 0.7, "int4", "int4", 1), (1, 0.4, "int8", "sign", 1.5708)},
+                         set(rounds) - {(0, 0.7, None, None, 1)})
         self.assertEqual([(1, AT_STEP)], [(one["revision"], one["step"]) for one in status["settings"]])
         expected, got = self.finish(undisturbed), self.finish(disturbed)
         for part, tensors in expected.items():

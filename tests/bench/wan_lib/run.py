@@ -22,7 +22,6 @@ DONE = "all steps are done"  # why a worker leaves in the end
 # Settings of docs/codecs.md: 1 bit without feedback, at its own outer learning rate.
 CODECS = {"float32": {"feedback_up": 0, "feedback_down": 0}, "int4": {"feedback_up": 1, "feedback_down": 1},
           "rotated_sign": {"feedback_up": 0, "feedback_down": 0}}
-OUTER_LR = {"rotated_sign": 1.3}
 
 
 def run_config(cell, steps, auto_delay):
@@ -37,7 +36,6 @@ def run_config(cell, steps, auto_delay):
                   "clip": 0},
         "sync": {"mode": "synchronous", "sync_every": figures.SYNC_EVERY, "num_fragments": cell.fragments,
                  "fragment_sync_delay": auto_delay if cell.tau == "auto" else int(cell.tau)},
-        "outer": {"lr": OUTER_LR.get(cell.codec, 0.7)},
         "codec": {"up": cell.codec, "down": cell.codec, **CODECS[cell.codec]},
         "membership": {"min_sites": len(figures.SITES)},
         "eval": {"every_rounds": 0},
