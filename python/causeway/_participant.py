@@ -109,7 +109,7 @@ class Participant(abc.ABC):
 
     @property
     def over(self) -> bool:
-        """No further step: all of the run's `run.steps` are done, or the site has to stop."""
+        """No further step: the run's `run.steps` or `run.tokens` are done, or the site has to stop."""
         return self.should_stop or (0 < self._site.run_steps <= self._step)
 
     def progress(self) -> dict[str, Any]:

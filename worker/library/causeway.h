@@ -331,12 +331,13 @@ CAUSEWAY_API int causeway_site_ranks(causeway_site* site, const char* json);
 
 /* The site's reports to the coordinator, as JSON: {"step", "tokens", "loss", "tokens_per_s", "compute_s",
  * "stall_s", "slack_s", "wall_s", "contributions_sent", "contributions_merged", "contributions_skipped",
- * "residual_norm", "up_bytes_per_s", "down_bytes_per_s", "round_trip_s", "rounds", "run_steps", "stays", "sites",
- * "stopping", "digests": {"0": {"version", "digest"}}, "fragments": [{"id", "slack_s", "delay"}]}, seconds since it
- * entered, run_steps as run.yaml's run.steps or causewayctl set has it; and what it exchanged since it was opened:
- * "up_bytes", "down_bytes", "codec_up", "codec_down" (of the last contribution and update), "merged_weight" (its mean
- * weight, of 1, in the updates that it took). Cut off at `size` bytes with CAUSEWAY_BAD_INPUT, whose `expected` is the
- * size that it needs. */
+ * "residual_norm", "up_bytes_per_s", "down_bytes_per_s", "round_trip_s", "rounds", "run_steps", "run_tokens", "stays",
+ * "sites", "stopping", "digests": {"0": {"version", "digest"}}, "fragments": [{"id", "slack_s", "delay"}]}, seconds
+ * since it entered; run_steps as run.yaml's run.steps or causewayctl set has it, or once run.tokens are done the step
+ * just taken; run_tokens of all sites, as far as this one knows; and what it exchanged since it was opened: "up_bytes",
+ * "down_bytes", "codec_up", "codec_down" (of the last contribution and update), "merged_weight" (its mean weight, of 1,
+ * in the updates that it took). Cut off at `size` bytes with CAUSEWAY_BAD_INPUT, whose `expected` is the size that it
+ * needs. */
 CAUSEWAY_API int causeway_site_progress_json(causeway_site* site, char* json, size_t size);
 
 #ifdef __cplusplus

@@ -264,6 +264,8 @@ absl::Status ExternalSite::ReportRanks(const std::string& text) {
 
 std::string ExternalSite::ProgressJson() {
   const core::Progress progress = site_.GetProgress();
+  const core::RunConfig& settings = site_.settings().newest();
+  const bool tokens_are_done = settings.tokens > 0 && progress.run_tokens >= settings.tokens;
   const ExchangeTotals totals = site_.GetTotals();
   return json{{"step", progress.step},
               {"tokens", progress.tokens},
@@ -286,7 +288,8 @@ std::string ExternalSite::ProgressJson() {
               {"down_bytes_per_s", progress.link.down_bytes_per_s},
               {"round_trip_s", progress.link.round_trip_s},
               {"rounds", site_.CompletedRounds()},
-              {"run_steps", site_.settings().newest().steps},
+              {"run_steps", tokens_are_done ? progress.step : settings.steps},
+              {"run_tokens", progress.run_tokens},
               {"stays", site_.stays()},
               {"sites", site_.sites()},
               {"stopping", site_.stop_requested()},
