@@ -116,9 +116,9 @@ struct SiteState {
     return schedule.SendStep(fragment.id(), fragment.facts().applied) + fragment.facts().delay;
   }
   void Do(SiteAction action) { actions.push_back(std::move(action)); }
-  void LosePlace() {  // and take a new one
+  void LosePlace() {  // and take a new one, unless the site is about to leave: it says so on the stream that it has
     stay.stage = Stage::kLost;
-    Do(action::Rejoin{});
+    if (!stopping) Do(action::Rejoin{});
   }
   void Fail(const absl::Status& status) {
     if (failure.ok()) failure = status;
