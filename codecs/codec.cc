@@ -31,7 +31,7 @@ BlockLoops LoopsFor(core::CodecId id, Target target) {
 constexpr size_t kNumNumbers =
     1 + static_cast<size_t>(*std::max_element(std::begin(core::kAllCodecs), std::end(core::kAllCodecs)));
 
-// By number and target; codecs that are not made of blocks have one version.
+// By number and target; onebit_adam_sign has one version.
 struct Registry {
   Registry() {
     for (Target target : kAllTargets) {
@@ -41,12 +41,15 @@ struct Registry {
         blocks.push_back(std::make_unique<BlockCodec>(*format, LoopsFor(format->id, target)));
         of_target[static_cast<size_t>(format->id)] = blocks.back().get();
       }
-      of_target[static_cast<size_t>(core::CodecId::kTopk)] = &Topk();
+      for (core::CodecId id : core::kTopkCodecs) {
+        others.push_back(MakeTopk(core::TopkEntries(id), target));
+        of_target[static_cast<size_t>(id)] = others.back().get();
+      }
       of_target[static_cast<size_t>(core::CodecId::kOnebitAdamSign)] = &OnebitAdamSign();
     }
   }
 
-  std::vector<std::unique_ptr<BlockCodec>> blocks;
+  std::vector<std::unique_ptr<Codec>> blocks, others;
   std::vector<const Codec*> codecs[std::size(kAllTargets)];
 };
 

@@ -1,14 +1,18 @@
-// topk: the 64 largest of each unit, 12 bits for the place and 2 for the value (SparseLoCo, arXiv 2508.15706).
+// topk and its family: the k largest of each unit, 12 bits for the place and 2 for the value (SparseLoCo, arXiv
+// 2508.15706).
 //
-//   unit   |··x·····x···xx··| ─► indices |i₀ < i₁ < … | 64 · 12 bits, codes |sign, level| 64 · 2 bits, one bf16 scale
+//   unit   |··x·····x···xx··| ─► indices |i₀ < i₁ < … | k · 12 bits, codes |sign, level| k · 2 bits, one bf16 scale
 //
 // The list ends where an index does not rise. Sparse updates need error feedback: most of a unit is dropped each time.
-// One version for all processors: most of the time goes into choosing the largest. Source: docs/wire_format.md.
+// Decoding, adding and checking take time by the entries. Encoding takes it by the values, most of it for choosing the
+// largest (codecs/topk_select.h), of which the targets have versions; the rest is one text. Source:
+// docs/wire_format.md.
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -17,10 +21,15 @@
 #include "codecs/other_codecs.h"
 #include "codecs/scale.h"
 #include "codecs/topk_format.h"
+#include "codecs/topk_select.h"
 #include "core/check.h"
 
 namespace causeway::codecs {
 namespace {
+
+static_assert(std::endian::native == std::endian::little, "indices are two of 12 bits in three bytes");
+
+float Level(bool high) { return high ? kTopkHighLevel : kTopkLowLevel; }
 
 struct Entry {
   int index;
@@ -28,52 +37,56 @@ struct Entry {
   bool high;
 };
 
-// Bits in a byte array, LSB-first.
-uint32_t ReadBits(const uint8_t* bytes, int64_t at, int count) {
-  uint32_t bits = 0;
-  for (int k = 0; k < count; ++k) bits |= static_cast<uint32_t>((bytes[(at + k) / 8] >> ((at + k) % 8)) & 1) << k;
-  return bits;
-}
-void OrBits(uint8_t* bytes, int64_t at, int count, uint32_t bits) {
-  for (int k = 0; k < count; ++k) bytes[(at + k) / 8] |= static_cast<uint8_t>(((bits >> k) & 1) << ((at + k) % 8));
-}
+// The entries of one unit, as they lie in its code bytes.
+class Entries {
+ public:
+  Entries(const uint8_t* codes, int size) : codes_(codes), size_(size) {}
 
-Entry EntryAt(const uint8_t* codes, int i) {
-  const uint32_t code = ReadBits(codes + kTopkIndexBytes, 2 * i, 2);
-  return {static_cast<int>(ReadBits(codes, i * kTopkIndexBits, kTopkIndexBits)), (code & 1) != 0, (code & 2) != 0};
-}
-
-// How many entries a unit has: until an index does not rise. Without a scale it has none.
-int CountEntries(float scale, const uint8_t* codes) {
-  if (scale == 0) return 0;
-  int count = 1;
-  while (count < kTopkEntries && EntryAt(codes, count).index > EntryAt(codes, count - 1).index) ++count;
-  return count;
-}
-
-float Level(bool high) { return high ? kTopkHighLevel : kTopkLowLevel; }
-
-// Indices of the largest magnitudes, ascending; zeros never, of equal ones those that come first.
-std::vector<int> LargestOf(std::span<const float> d) {
-  std::vector<int> indices;
-  for (size_t i = 0; i < d.size(); ++i) {
-    if (d[i] != 0) indices.push_back(static_cast<int>(i));
+  Entry At(int i) const {
+    uint16_t bits;  // the index and 4 bits of its neighbour
+    std::memcpy(&bits, codes_ + 3 * i / 2, sizeof(bits));
+    const int code = codes_[TopkIndexBytes(size_) + i / 4] >> 2 * (i % 4);
+    return {i % 2 == 0 ? bits & kIndexMask : bits >> 4, (code & 1) != 0, (code & 2) != 0};
   }
-  if (indices.size() > kTopkEntries) {
-    const auto larger = [&](int a, int b) {
-      const float x = std::abs(d[a]), y = std::abs(d[b]);
-      return x != y ? x > y : a < b;
-    };
-    std::nth_element(indices.begin(), indices.begin() + kTopkEntries, indices.end(), larger);
-    indices.resize(kTopkEntries);
+
+  // How many there are: until an index does not rise. Without a scale there are none.
+  int Count(float scale) const {
+    if (scale == 0) return 0;
+    int count = 1;
+    while (count < size_ && At(count).index > At(count - 1).index) ++count;
+    return count;
   }
-  std::sort(indices.begin(), indices.end());
-  return indices;
+
+  // visit(index, value) for each.
+  template <typename Visit>
+  void ForEach(const uint8_t* scale, Visit visit) const {
+    const float stored = LoadScale(scale);
+    if (stored == 0) return;
+    int last = -1;
+    for (int i = 0; i < size_; ++i) {
+      const Entry entry = At(i);
+      if (entry.index <= last) return;
+      last = entry.index;
+      visit(entry.index, WithSign(Level(entry.high) * stored, entry.negative));
+    }
+  }
+
+ private:
+  static constexpr int kIndexMask = (1 << kTopkIndexBits) - 1;
+  const uint8_t* codes_;
+  int size_;
+};
+
+void WriteEntry(int i, const Entry& entry, int size, uint8_t* codes) {
+  const int shifted = i % 2 == 0 ? entry.index : entry.index << 4;
+  codes[3 * i / 2] |= static_cast<uint8_t>(shifted);
+  codes[3 * i / 2 + 1] |= static_cast<uint8_t>(shifted >> 8);
+  const int code = (entry.negative ? 1 : 0) | (entry.high ? 2 : 0);
+  codes[TopkIndexBytes(size) + i / 4] |= static_cast<uint8_t>(code << 2 * (i % 4));
 }
 
-void EncodeUnit(std::span<const float> d, uint8_t* scale, uint8_t* codes) {
-  std::fill_n(codes, kTopkCodeBytes, uint8_t{0});
-  const std::vector<int> indices = LargestOf(d);
+void EncodeUnit(std::span<const float> d, const std::vector<int>& indices, int size, uint8_t* scale, uint8_t* codes) {
+  std::fill_n(codes, TopkCodeBytes(size), uint8_t{0});
   float sum = 0;
   for (int i : indices) sum += std::abs(d[i]);
   const float mean = sum / static_cast<float>(std::max<size_t>(indices.size(), 1));
@@ -86,32 +99,20 @@ void EncodeUnit(std::span<const float> d, uint8_t* scale, uint8_t* codes) {
   if (StoreScale(indices.empty() ? 0.0f : product / norm, scale, kTopkScaleLimit) == 0) return;
   for (size_t k = 0; k < indices.size(); ++k) {
     const float x = d[indices[k]];
-    OrBits(codes, k * kTopkIndexBits, kTopkIndexBits, indices[k]);
-    OrBits(codes + kTopkIndexBytes, 2 * k, 2, (SignBit(x) ? 1 : 0) | (std::abs(x) >= mean ? 2 : 0));
+    WriteEntry(static_cast<int>(k), {indices[k], SignBit(x), std::abs(x) >= mean}, size, codes);
   }
 }
 
-// visit(index, value) for each entry.
-template <typename Visit>
-void ForEachEntry(const uint8_t* scale, const uint8_t* codes, Visit visit) {
-  const float stored = LoadScale(scale);
-  const int count = CountEntries(stored, codes);
-  for (int i = 0; i < count; ++i) {
-    const Entry entry = EntryAt(codes, i);
-    visit(entry.index, WithSign(Level(entry.high) * stored, entry.negative));
-  }
-}
-
-absl::Status ValidateUnit(const uint8_t* scale, const uint8_t* codes, int64_t valid) {
+absl::Status ValidateUnit(const uint8_t* scale, const Entries& entries, int size, int64_t valid) {
   const float stored = LoadScale(scale);
   RETURN_IF_ERROR(ValidateScale(stored, kTopkScaleLimit));
-  const int count = CountEntries(stored, codes);
-  if (count > 0 && EntryAt(codes, count - 1).index >= valid) {
-    return absl::InvalidArgumentError(absl::StrCat("expected indices below ", valid, ", got ",
-                                                   EntryAt(codes, count - 1).index, " in entry ", count - 1));
+  const int count = entries.Count(stored);
+  if (count > 0 && entries.At(count - 1).index >= valid) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected indices below ", valid, ", got ", entries.At(count - 1).index, " in entry ", count - 1));
   }
-  for (int i = count; i < kTopkEntries; ++i) {
-    const Entry entry = EntryAt(codes, i);
+  for (int i = count; i < size; ++i) {
+    const Entry entry = entries.At(i);
     if (entry.index == 0 && !entry.negative && !entry.high) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("expected zeros after its ", count, " entries, got index ", entry.index, " in entry ", i));
@@ -121,10 +122,12 @@ absl::Status ValidateUnit(const uint8_t* scale, const uint8_t* codes, int64_t va
 
 class TopkCodec final : public Codec {
  public:
+  TopkCodec(int entries, TopkSelect select) : entries_(entries), select_(select) {}
+
   int64_t ScaleBytes(int64_t values) const override { return core::UnitsFor(values) * kScaleBytes; }
-  int64_t CodeBytes(int64_t values) const override { return core::UnitsFor(values) * kTopkCodeBytes; }
+  int64_t CodeBytes(int64_t values) const override { return core::UnitsFor(values) * TopkCodeBytes(entries_); }
   int64_t ScaleOffset(int64_t unit) const override { return unit * kScaleBytes; }
-  int64_t CodeOffset(int64_t unit) const override { return unit * kTopkCodeBytes; }
+  int64_t CodeOffset(int64_t unit) const override { return unit * TopkCodeBytes(entries_); }
 
   bool Encode(const EncodeJob& job) const override {
     for (int64_t begin = 0; begin < job.count; begin += core::kUnitValues) {
@@ -137,10 +140,12 @@ class TopkCodec final : public Codec {
       const int64_t unit = begin / core::kUnitValues;
       uint8_t* scale = job.scales + ScaleOffset(unit);
       uint8_t* codes = job.codes + CodeOffset(unit);
-      EncodeUnit(d, scale, codes);
+      EncodeUnit(d, select_(d, entries_), entries_, scale, codes);
       if (job.next_residual == nullptr) continue;
       std::copy_n(d.begin(), count, job.next_residual + begin);
-      ForEachEntry(scale, codes, [&](int index, float value) { job.next_residual[begin + index] -= value; });
+      EntriesOf(job.codes, unit).ForEach(scale, [&](int index, float value) {
+        job.next_residual[begin + index] -= value;
+      });
     }
     return true;
   }
@@ -150,7 +155,7 @@ class TopkCodec final : public Codec {
     for (int64_t unit = 0; unit < core::UnitsFor(job.count); ++unit) {
       float* values = job.values + unit * core::kUnitValues;
       const int64_t wanted = job.count - unit * core::kUnitValues;  // of a unit that has more, maybe
-      ForEachEntry(job.scales + ScaleOffset(unit), job.codes + CodeOffset(unit), [&](int index, float value) {
+      EntriesOf(job.codes, unit).ForEach(job.scales + ScaleOffset(unit), [&](int index, float value) {
         if (index >= wanted) return;
         values[index] = job.add ? std::fma(*job.add, value, values[index]) : value;
       });
@@ -160,8 +165,7 @@ class TopkCodec final : public Codec {
   double SumSquares(const uint8_t* scales, const uint8_t* codes, int64_t values) const override {
     double sum = 0;
     for (int64_t unit = 0; unit < core::UnitsFor(values); ++unit) {
-      ForEachEntry(scales + ScaleOffset(unit), codes + CodeOffset(unit),
-                   [&](int, float value) { sum += Square(value); });
+      EntriesOf(codes, unit).ForEach(scales + ScaleOffset(unit), [&](int, float value) { sum += Square(value); });
     }
     return sum;
   }
@@ -169,18 +173,23 @@ class TopkCodec final : public Codec {
   absl::Status Validate(const uint8_t* scales, const uint8_t* codes, int64_t values) const override {
     for (int64_t unit = 0; unit < core::UnitsFor(values); ++unit) {
       const int64_t valid = std::min(core::kUnitValues, values - unit * core::kUnitValues);
-      const absl::Status status = ValidateUnit(scales + ScaleOffset(unit), codes + CodeOffset(unit), valid);
+      const absl::Status status = ValidateUnit(scales + ScaleOffset(unit), EntriesOf(codes, unit), entries_, valid);
       if (!status.ok()) return absl::InvalidArgumentError(absl::StrCat("unit ", unit, ": ", status.message()));
     }
     return absl::OkStatus();
   }
+
+ private:
+  Entries EntriesOf(const uint8_t* codes, int64_t unit) const { return {codes + CodeOffset(unit), entries_}; }
+
+  const int entries_;  // of a unit
+  const TopkSelect select_;
 };
 
 }  // namespace
 
-const Codec& Topk() {
-  static const TopkCodec codec;
-  return codec;
+std::unique_ptr<Codec> MakeTopk(int entries, Target target) {
+  return std::make_unique<TopkCodec>(entries, target == Target::kScalar ? SelectReference : SelectByGroups);
 }
 
 }  // namespace causeway::codecs

@@ -1,4 +1,4 @@
-// The format of topk, for its codec and its kernel for GPUs (docs/wire_format.md, section "Codecs").
+// The format of topk's family, for its codecs and their kernel for GPUs (docs/wire_format.md, section "Codecs").
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,11 @@
 
 namespace causeway::codecs {
 
-// A unit has 64 entries, each an index of 12 bits, and then for each a sign and a level.
-inline constexpr int kTopkEntries = 64;
+// A unit has k entries (core::TopkEntries), each an index of 12 bits, and then for each a sign and a level.
 inline constexpr int kTopkIndexBits = 12;
 static_assert(1 << kTopkIndexBits == core::kUnitValues);
-inline constexpr int kTopkIndexBytes = kTopkEntries * kTopkIndexBits / 8;
-inline constexpr int kTopkCodeBytes = kTopkIndexBytes + kTopkEntries * 2 / 8;
+constexpr int TopkIndexBytes(int entries) { return entries * kTopkIndexBits / 8; }
+constexpr int TopkCodeBytes(int entries) { return TopkIndexBytes(entries) + entries * 2 / 8; }
 inline constexpr float kTopkLowLevel = 0.875f;
 inline constexpr float kTopkHighLevel = 1.25f;
 // 1.25 of a scale below it is below core::kMaxMagnitude.

@@ -20,7 +20,10 @@ struct CodecConfig {
   std::vector<CodecId> allow_up;
   std::vector<CodecId> allow_down;
 
-  bool chooses() const { return !allow_up.empty() || !allow_down.empty(); }
+  // `down: sparse`: each round has that of topk's family which has room for all of its contributions' entries
+  // (SparseDown). `down` is then that of min_sites contributions, and allow_down the family.
+  bool sparse_down() const { return !allow_down.empty() && TopkEntries(allow_down.front()) > 0; }
+  bool chooses_down() const { return !allow_down.empty() && !sparse_down(); }  // `auto`
   friend bool operator==(const CodecConfig&, const CodecConfig&) = default;
 };
 

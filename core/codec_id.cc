@@ -1,5 +1,8 @@
 #include "core/codec_id.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace causeway::core {
 
 const char* CodecName(CodecId codec) {
@@ -14,6 +17,10 @@ const char* CodecName(CodecId codec) {
     case CodecId::kRotatedLm2: return "rotated_lm2";
     case CodecId::kRotatedLm4: return "rotated_lm4";
     case CodecId::kTopk: return "topk";
+    case CodecId::kTopk32: return "topk32";
+    case CodecId::kTopk128: return "topk128";
+    case CodecId::kTopk256: return "topk256";
+    case CodecId::kTopk512: return "topk512";
     case CodecId::kOnebitAdamSign: return "onebit_adam_sign";
   }
   return "unknown";
@@ -61,9 +68,14 @@ int CodeBits(CodecId codec) {
     case CodecId::kSign:
     case CodecId::kRotatedSign:
     case CodecId::kOnebitAdamSign: return 1;
-    case CodecId::kTopk: return 0;
+    default: return 0;
   }
-  return 0;
+}
+
+CodecId SparseDown(CodecId up, int64_t contributions) {
+  const int64_t entries = TopkEntries(up) * contributions;
+  const auto roomy = std::ranges::find_if(kTopkCodecs, [&](CodecId codec) { return TopkEntries(codec) >= entries; });
+  return roomy != std::end(kTopkCodecs) ? *roomy : *std::rbegin(kTopkCodecs);
 }
 
 std::string AllCodecNames() {

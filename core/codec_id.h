@@ -18,14 +18,20 @@ enum class CodecId : uint8_t {
   kRotatedSign = 7,
   kRotatedLm2 = 8,
   kRotatedLm4 = 9,
-  kTopk = 10,
+  kTopk = 10,            // 64 values of each 4,096; the others of its family say how many
   kOnebitAdamSign = 11,  // up leg only, for comparison
+  kTopk32 = 12,
+  kTopk128 = 13,
+  kTopk256 = 14,
+  kTopk512 = 15,
 };
 
-inline constexpr CodecId kAllCodecs[] = {CodecId::kFloat32,     CodecId::kBfloat16,      CodecId::kInt8,
-                                         CodecId::kInt4,        CodecId::kE3m0,          CodecId::kSign,
-                                         CodecId::kRotatedSign, CodecId::kRotatedLm2,    CodecId::kRotatedLm4,
-                                         CodecId::kTopk,        CodecId::kOnebitAdamSign};
+inline constexpr CodecId kAllCodecs[] = {
+    CodecId::kFloat32, CodecId::kBfloat16,    CodecId::kInt8,       CodecId::kInt4,       CodecId::kE3m0,
+    CodecId::kSign,    CodecId::kRotatedSign, CodecId::kRotatedLm2, CodecId::kRotatedLm4, CodecId::kTopk32,
+    CodecId::kTopk,    CodecId::kTopk128,     CodecId::kTopk256,    CodecId::kTopk512,    CodecId::kOnebitAdamSign};
+inline constexpr CodecId kTopkCodecs[] = {CodecId::kTopk32, CodecId::kTopk, CodecId::kTopk128, CodecId::kTopk256,
+                                          CodecId::kTopk512};  // fewest entries first
 
 const char* CodecName(CodecId codec);  // "int4"
 std::optional<CodecId> CodecFromName(std::string_view name);
@@ -36,7 +42,22 @@ bool Rotates(CodecId codec);
 // γ = ⟨x, x⟩ / ⟨Q(x), x⟩ of Gaussian values: a codec without feedback shrinks what it encodes, and the outer step with
 // it, by this on average. 1 where a codec does not, or where what it drops depends on the values (topk).
 float CodecGain(CodecId codec);
-int CodeBits(CodecId codec);  // of each value's code, without scales; 0: topk, whose bits depend on density
+int CodeBits(
+    CodecId codec);  // of each value's code, without scales; 0: topk and its family, whose bits depend on density
+
+// How many values of each unit a codec of topk's family keeps; 0: another codec.
+constexpr int TopkEntries(CodecId codec) {
+  switch (codec) {
+    case CodecId::kTopk32: return 32;
+    case CodecId::kTopk: return 64;
+    case CodecId::kTopk128: return 128;
+    case CodecId::kTopk256: return 256;
+    case CodecId::kTopk512: return 512;
+    default: return 0;
+  }
+}
+// The first of the family with room for all that `contributions` in `up` can hold, or its last.
+CodecId SparseDown(CodecId up, int64_t contributions);
 
 std::string AllCodecNames();  // "float32, bfloat16, …": for error messages
 

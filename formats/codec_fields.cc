@@ -22,7 +22,7 @@ std::vector<CodecId> ReadAllowed(const std::string& path, const Texts& names, Fi
   for (size_t i = 0; i < names.size(); ++i) {
     const std::string at = absl::StrCat(path, "[", i, "]");
     const CodecId codec = ReadCodecName(at, names[i], check);
-    check.Expect(codec != CodecId::kTopk && codec != CodecId::kOnebitAdamSign, at,
+    check.Expect(core::TopkEntries(codec) == 0 && codec != CodecId::kOnebitAdamSign, at,
                  "a codec that auto can change to in the middle of a run", names[i]);
     if (i > 0) {
       const CodecId better = allowed.back();
@@ -47,10 +47,15 @@ struct Leg {
   std::vector<CodecId>* allowed;
   std::string text;
   Texts allowed_texts;
+  bool may_be_sparse = false;
 };
 
 Leg MakeLeg(const char* name, const char* allowed_name, CodecId* codec, std::vector<CodecId>* allowed) {
   Leg leg{name, allowed_name, codec, allowed, allowed->empty() ? core::CodecName(*codec) : kAuto, {}};
+  if (!allowed->empty() && core::TopkEntries(allowed->front()) > 0) {
+    leg.text = kSparse;
+    return leg;
+  }
   for (const CodecId one : *allowed) leg.allowed_texts.push_back(core::CodecName(one));
   return leg;
 }
@@ -61,6 +66,7 @@ void ReadLeg(const Leg& leg, core::SyncMode mode, const Fields& fields, FieldChe
   if (leg.text != kAuto) {
     check.Expect(leg.allowed_texts.empty(), allowed_path, absl::StrCat("it only with ", leg.name, ": auto"),
                  absl::StrCat("it with ", leg.name, ": ", leg.text));
+    if (leg.text == kSparse && leg.may_be_sparse) return;
     *leg.codec = ReadCodecName(path, leg.text, check);
     return;
   }
@@ -70,15 +76,24 @@ void ReadLeg(const Leg& leg, core::SyncMode mode, const Fields& fields, FieldChe
   *leg.codec = leg.allowed->back();
 }
 
+// `down: sparse` leaves the codec to each round's number of contributions, and that of min_sites to RunFields.
+void ReadSparse(const Leg& down, CodecId up, const Fields& fields, FieldCheck& check) {
+  check.Expect(core::TopkEntries(up) > 0, fields.Path(down.name), "codec.up: topk with it, or one of its family",
+               absl::StrCat("it with codec.up: ", core::CodecName(up)));
+  down.allowed->assign(std::rbegin(core::kTopkCodecs), std::rend(core::kTopkCodecs));
+}
+
 }  // namespace
 
 void CodecFields(core::CodecConfig& codec, core::SyncMode mode, Fields& fields) {
   Leg up = MakeLeg("up", "allow_up", &codec.up, &codec.allow_up);
   Leg down = MakeLeg("down", "allow_down", &codec.down, &codec.allow_down);
+  down.may_be_sparse = true;
   const std::string expected = absl::StrCat("auto | ", core::AllCodecNames());
   fields.Any({"up", kByRound, "towards the coordinator; auto: the best of allow_up that fits a round"}, &up.text,
              expected);
-  fields.Any({"down", kByRound, "back to the sites"}, &down.text, expected);
+  fields.Any({"down", kByRound, "back to the sites; sparse: as topk with room for what all of a round's sites sent"},
+             &down.text, absl::StrCat("auto | sparse | ", core::AllCodecNames()));
   fields.Share({"feedback_up", kByRound, "share of what the codec dropped that is added to the next send; 0: off"},
                &codec.feedback_up);
   fields.Share({"feedback_down", kByRound, "the same of the coordinator's updates"}, &codec.feedback_down);
@@ -98,6 +113,7 @@ void CodecFields(core::CodecConfig& codec, core::SyncMode mode, Fields& fields) 
   check->Expect(codec.down != CodecId::kOnebitAdamSign, fields.Path("down"),
                 "another codec (it is for the up leg only)", down.text);
   ReadLeg(up, mode, fields, *check);
+  if (down.text == kSparse) ReadSparse(down, codec.up, fields, *check);
   codec.exempt.clear();
   for (size_t i = 0; i < kinds.size(); ++i) {
     codec.exempt.push_back(check->OneOf(fields.Path(absl::StrCat("exempt[", i, "]")), kinds[i], kTensorKinds));

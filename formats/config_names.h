@@ -52,6 +52,7 @@ inline constexpr Names<core::TensorKind> kTensorKinds = {{"matrix", core::Tensor
                                                          {"head", core::TensorKind::kHead},
                                                          {"expert", core::TensorKind::kExpert}};
 inline constexpr char kAuto[] = "auto";
+inline constexpr char kSparse[] = "sparse";
 inline constexpr char kLlama3[] = "llama3";  // rope_type, also in config.json
 // The remedy for a model that the built-in trainer cannot train.
 inline constexpr char kUsePython[] = "use the Python package (model: {kind: external})";

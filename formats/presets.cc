@@ -38,6 +38,14 @@ const std::vector<Preset>& Presets() {
         {"outer.momentum", "0.9"},
         {"outer.codec_gain", "true"},
         {"sync.sync_every", "30"}}},
+      {"sparse",
+       {{"codec.up", "topk"},
+        {"codec.down", "sparse"},
+        {"codec.feedback_up", "0.95"},
+        {"codec.feedback_down", "1"},
+        {"outer.optimizer", "sgd"},
+        {"outer.lr", "1"},
+        {"sync.sync_every", "30"}}},
       {"float32",
        {{"codec.up", "float32"},
         {"codec.down", "float32"},
@@ -57,7 +65,7 @@ const Preset* Find(const std::string& name) {
 
 }  // namespace
 
-const char kPresetNames[] = "balanced | slow-link | float32";
+const char kPresetNames[] = "balanced | slow-link | sparse | float32";
 
 void ApplyPreset(v1::RunConfig& message, FieldCheck& check) {
   if (!message.has_preset()) return;
@@ -72,6 +80,7 @@ void ApplyPreset(v1::RunConfig& message, FieldCheck& check) {
     CHECK(own.status().ok());
   }
   if (message.outer().optimizer() == kSgd) whole.mutable_outer()->clear_momentum();
+  if (message.outer().has_momentum()) whole.mutable_outer()->clear_optimizer();
   whole.MergeFrom(message);
   whole.clear_preset();
   message = std::move(whole);

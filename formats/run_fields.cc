@@ -174,6 +174,9 @@ void RunFields(core::RunConfig& config, Fields& fields) {
   fields.OneOf({"placement", kFixed, "where the shards run; sites: one in each site's datacenter"}, &config.placement,
                kPlacements);
   if (check == nullptr) return;
+  if (config.codec.sparse_down()) {
+    config.codec.down = core::SparseDown(config.codec.up, config.membership.min_sites);
+  }
   check->Expect(config.tokens == 0 || config.sync.mode == SyncMode::kQuorum, "run.tokens",
                 "sync.mode: quorum with it, since sites in step are at the same learning rate",
                 absl::StrCat(config.tokens, " in synchronous mode"));

@@ -120,7 +120,7 @@ absl::Status CheckLeg(const char* leg, core::CodecId before, core::CodecId after
   };
   if (chooses) return refused("auto chooses it, and that cannot change in a running run yet");
   for (const core::CodecId one : {before, after}) {
-    if (one == core::CodecId::kTopk || one == core::CodecId::kOnebitAdamSign) {
+    if (core::TopkEntries(one) > 0 || one == core::CodecId::kOnebitAdamSign) {
       return refused(absl::StrCat(core::CodecName(one), " cannot begin or end in a running run"));
     }
   }

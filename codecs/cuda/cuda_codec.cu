@@ -19,6 +19,11 @@ Kernels KernelsOf(bool rotates = false) {
   return {EncodeUnits<K>, DecodeUnits<K>, rotates};
 }
 
+template <core::CodecId kId>
+Kernels TopkKernels() {
+  return {EncodeTopk<core::TopkEntries(kId)>, nullptr};
+}
+
 Kernels KernelsFor(core::CodecId id) {
   using core::CodecId;
   switch (id) {
@@ -31,7 +36,11 @@ Kernels KernelsFor(core::CodecId id) {
     case CodecId::kRotatedSign: return KernelsOf<simd::SignKernel<Lanes, simd::kMaxRotatedExponent>>(true);
     case CodecId::kRotatedLm2: return KernelsOf<simd::LloydMax2Kernel<Lanes>>(true);
     case CodecId::kRotatedLm4: return KernelsOf<simd::LloydMax4Kernel<Lanes>>(true);
-    case CodecId::kTopk: return {EncodeTopk, nullptr};
+    case CodecId::kTopk32: return TopkKernels<CodecId::kTopk32>();
+    case CodecId::kTopk: return TopkKernels<CodecId::kTopk>();
+    case CodecId::kTopk128: return TopkKernels<CodecId::kTopk128>();
+    case CodecId::kTopk256: return TopkKernels<CodecId::kTopk256>();
+    case CodecId::kTopk512: return TopkKernels<CodecId::kTopk512>();
     case CodecId::kOnebitAdamSign: return {};
   }
   return {};

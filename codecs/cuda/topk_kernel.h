@@ -1,9 +1,11 @@
-// topk on a GPU: the work of one CTA on one unit. The bytes and the residual are those of the CPU codec.
+// topk and its family on a GPU: the work of one CTA on one unit. The bytes and the residual are those of the CPU codec.
 //
-//   d in shared memory ─► the 64th largest magnitude, 8 bits a round ─► indices in order ─► scale, codes, residual
+//   d in shared memory ─► the k-th largest magnitude, 8 bits a round ─► indices in order ─► scale, codes, residual
 //
 // Device code alone, as unit_kernels.h.
 #pragma once
+
+#include <type_traits>
 
 #include "codecs/cuda/unit_kernels.h"
 #include "codecs/simd/block_kernels.h"
@@ -15,12 +17,13 @@ inline constexpr int kUnit = kUnitBlocks * kBlock;
 inline constexpr int kOfThread = kUnit / kThreads;  // neighbours, once they are in shared memory
 inline constexpr int kBins = 256;
 
+template <int kEntries>
 struct TopkState {
   float d[kUnit];
   int bins[kBins];
   int before[kThreads];  // of a thread's share: how many are taken in the shares before it
-  int chosen[kTopkEntries];
-  uint32_t prefix;  // of the 64th largest magnitude, as far as known
+  int chosen[kEntries];
+  uint32_t prefix;  // of the k-th largest magnitude, as far as known
   int wanted;       // how many of the values with this prefix are taken
   int count;        // of entries
   float mean, scale;
@@ -28,13 +31,18 @@ struct TopkState {
 
 CAUSEWAY_LANES uint32_t MagnitudeOf(float x) { return simd::BitsOf(x) & simd::kMagnitudeBits; }
 
-CAUSEWAY_LANES bool IsHigh(const TopkState& state, float d) { return Lanes::Abs(d) >= state.mean; }
-CAUSEWAY_LANES float LevelOf(const TopkState& state, float d) {
+template <int kEntries>
+CAUSEWAY_LANES bool IsHigh(const TopkState<kEntries>& state, float d) {
+  return Lanes::Abs(d) >= state.mean;
+}
+template <int kEntries>
+CAUSEWAY_LANES float LevelOf(const TopkState<kEntries>& state, float d) {
   return IsHigh(state, d) ? kTopkHighLevel : kTopkLowLevel;
 }
 
 // Stores in `state` the magnitude from which values are taken, and how many of those that equal it.
-CAUSEWAY_LANES void FindThreshold(TopkState& state) {
+template <int kEntries>
+CAUSEWAY_LANES void FindThreshold(TopkState<kEntries>& state) {
   const int first = static_cast<int>(threadIdx.x) * kOfThread;
   for (int shift = 24; shift >= 0; shift -= 8) {
     state.bins[threadIdx.x] = 0;
@@ -56,7 +64,8 @@ CAUSEWAY_LANES void FindThreshold(TopkState& state) {
 }
 
 // `before` of each thread, from what the threads have put there; `count`: their sum.
-CAUSEWAY_LANES void SumsBefore(TopkState& state) {
+template <int kEntries>
+CAUSEWAY_LANES void SumsBefore(TopkState<kEntries>& state) {
   __syncthreads();
   if (threadIdx.x == 0) {
     int sum = 0;
@@ -71,7 +80,8 @@ CAUSEWAY_LANES void SumsBefore(TopkState& state) {
 }
 
 // The indices of the entries, ascending; of equal magnitudes those that come first.
-CAUSEWAY_LANES void ChooseEntries(TopkState& state) {
+template <int kEntries>
+CAUSEWAY_LANES void ChooseEntries(TopkState<kEntries>& state) {
   const int first = static_cast<int>(threadIdx.x) * kOfThread;
   int equal = 0;
   for (int i = 0; i < kOfThread; ++i) equal += MagnitudeOf(state.d[first + i]) == state.prefix;
@@ -99,7 +109,8 @@ CAUSEWAY_LANES void ChooseEntries(TopkState& state) {
 }
 
 // In the order of the reference: one thread.
-CAUSEWAY_LANES void ChooseScale(TopkState& state, uint8_t* scale) {
+template <int kEntries>
+CAUSEWAY_LANES void ChooseScale(TopkState<kEntries>& state, uint8_t* scale) {
   if (threadIdx.x == 0) {
     float sum = 0;
     for (int k = 0; k < state.count; ++k) sum += Lanes::Abs(state.d[state.chosen[k]]);
@@ -115,9 +126,13 @@ CAUSEWAY_LANES void ChooseScale(TopkState& state, uint8_t* scale) {
   __syncthreads();
 }
 
+template <int kEntries>
 __global__ void __launch_bounds__(kThreads) EncodeTopk(const EncodeTask task) {
-  __shared__ TopkState state;
-  __shared__ __align__(kLineBytes) uint8_t codes[kTopkCodeBytes];
+  constexpr int kCodeBytes = TopkCodeBytes(kEntries);
+  using Piece = std::conditional_t<kCodeBytes % sizeof(uint4) == 0, uint4, uint2>;  // to which units are aligned
+  static_assert(kCodeBytes % sizeof(Piece) == 0);
+  __shared__ TopkState<kEntries> state;
+  __shared__ __align__(kLineBytes) uint8_t codes[kCodeBytes];
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kUnit;
   const auto thread = static_cast<int>(threadIdx.x);
   const int valid = static_cast<int>(min(static_cast<int64_t>(kUnit), task.job.count - first));
@@ -136,37 +151,39 @@ __global__ void __launch_bounds__(kThreads) EncodeTopk(const EncodeTask task) {
   }
   if (thread == 0) {
     state.prefix = 0;
-    state.wanted = kTopkEntries;
+    state.wanted = kEntries;
   }
-  if (thread < kTopkCodeBytes) codes[thread] = 0;
+  for (int i = thread; i < kCodeBytes; i += kThreads) codes[i] = 0;
   __syncthreads();
   FindThreshold(state);
   ChooseEntries(state);
   ChooseScale(state, task.job.scales + blockIdx.x * kScaleBytes);
 
   const auto entry = [&](int k) { return k < state.count && state.scale != 0 ? state.chosen[k] : 0; };
-  if (thread < kTopkEntries / 2) {  // two indices are three bytes
-    const auto pair = static_cast<uint32_t>(entry(2 * thread) | entry(2 * thread + 1) << kTopkIndexBits);
-    for (int byte = 0; byte < 3; ++byte) codes[3 * thread + byte] = static_cast<uint8_t>(pair >> 8 * byte);
+  for (int two = thread; two < kEntries / 2; two += kThreads) {  // indices are three bytes
+    const auto pair = static_cast<uint32_t>(entry(2 * two) | entry(2 * two + 1) << kTopkIndexBits);
+    for (int byte = 0; byte < 3; ++byte) codes[3 * two + byte] = static_cast<uint8_t>(pair >> 8 * byte);
   }
-  if (thread < kTopkEntries / 4) {  // four signs and levels are one
+  if (thread < kEntries / 4) {  // four signs and levels are one
     uint32_t bits = 0;
     for (int k = 4 * thread; k < 4 * thread + 4 && k < state.count && state.scale != 0; ++k) {
       const float d = state.d[state.chosen[k]];
       const uint32_t code = simd::BitsOf(d) >> 31 | (IsHigh(state, d) ? 2u : 0u);
       bits |= code << 2 * (k % 4);
     }
-    codes[kTopkIndexBytes + thread] = static_cast<uint8_t>(bits);
+    codes[TopkIndexBytes(kEntries) + thread] = static_cast<uint8_t>(bits);
   }
   if (task.job.next_residual != nullptr) {
     for (int i = thread; i < valid; i += kThreads) task.job.next_residual[first + i] = state.d[i];
   }
   __syncthreads();
-  CopyLines(codes, task.job.codes + static_cast<int64_t>(blockIdx.x) * kTopkCodeBytes, kTopkCodeBytes);
-  if (task.job.next_residual == nullptr || thread >= state.count || state.scale == 0) return;
-  const int i = state.chosen[thread];
-  const float d = state.d[i];
-  task.job.next_residual[first + i] = d - Lanes::WithSignOf(LevelOf(state, d) * state.scale, d);
+  CopyLines<Piece>(codes, task.job.codes + static_cast<int64_t>(blockIdx.x) * kCodeBytes, kCodeBytes);
+  if (task.job.next_residual == nullptr || state.scale == 0) return;
+  for (int k = thread; k < state.count; k += kThreads) {
+    const int i = state.chosen[k];
+    const float d = state.d[i];
+    task.job.next_residual[first + i] = d - Lanes::WithSignOf(LevelOf(state, d) * state.scale, d);
+  }
 }
 
 }  // namespace causeway::codecs::cuda

@@ -101,11 +101,12 @@ struct KeepResidual {
   }
 };
 
-// Copies the CTA's output to its destination, 16 bytes per thread.
+// Copies the CTA's output to its destination, a piece a thread. Both ends are aligned to pieces.
+template <class Piece = uint4>
 CAUSEWAY_LANES void CopyLines(const uint8_t* from, uint8_t* to, int64_t bytes) {
-  constexpr int64_t kPiece = sizeof(uint4);
+  constexpr int64_t kPiece = sizeof(Piece);
   for (int64_t at = threadIdx.x * kPiece; at + kPiece <= bytes; at += kThreads * kPiece) {
-    *reinterpret_cast<uint4*>(to + at) = *reinterpret_cast<const uint4*>(from + at);
+    *reinterpret_cast<Piece*>(to + at) = *reinterpret_cast<const Piece*>(from + at);
   }
   const int64_t rest = bytes / kPiece * kPiece;
   for (int64_t at = rest + threadIdx.x; at < bytes; at += kThreads) to[at] = from[at];

@@ -26,10 +26,8 @@ BlockLoops Loops(core::CodecId id) {
     case CodecId::kRotatedSign: return LoopsOf<L, SignKernel<L, kMaxRotatedExponent>, true>();
     case CodecId::kRotatedLm2: return LoopsOf<L, LloydMax2Kernel<L>, true>();
     case CodecId::kRotatedLm4: return LoopsOf<L, LloydMax4Kernel<L>, true>();
-    case CodecId::kTopk:
-    case CodecId::kOnebitAdamSign: return {};
+    default: return {};  // not made of blocks
   }
-  return {};
 }
 
 }  // namespace causeway::codecs::simd

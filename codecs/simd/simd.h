@@ -6,7 +6,8 @@
 
 namespace causeway::codecs::simd {
 
-// Null where there is no such version: topk, onebit_adam_sign, and every codec in a build for another processor.
+// Null where there is no such version: topk's family, onebit_adam_sign, and every codec in a build for another
+// processor.
 BlockLoops Avx2Loops(core::CodecId id);    // AVX2 and FMA
 BlockLoops Avx512Loops(core::CodecId id);  // AVX-512 F, BW, DQ and VL, and FMA
 

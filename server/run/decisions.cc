@@ -27,7 +27,8 @@ float GainOf(const core::RunConfig& config, const std::optional<RoundCodecs>& co
 }  // namespace
 
 std::optional<RoundCodecs> Decisions::DecideCodecs(const CloseRound& round, RunParts& run) {
-  const std::optional<RoundCodecs> codecs = codecs_.Decide(round.fragment, round.base, run.rules.ActiveSites());
+  const std::optional<RoundCodecs> codecs =
+      codecs_.Decide(round.fragment, round.base, run.rules.ActiveSites(), std::ssize(round.contributors));
   for (const std::string& change : codecs_.TakeChanges()) {
     spdlog::info("codec {}", change);
     run.outbox.Note("codec", change);

@@ -24,7 +24,9 @@ void MakeChoice(const core::FragmentMap& map, const codecs::LegCodec& leg, const
 void RunCodecs::SetMap(const core::FragmentMap& map) {
   up_.assign(map.num_fragments(), config_.codec.up);
   MakeChoice(map, codecs::UpLeg(config_), config_.codec.allow_up, choose_up_);
-  MakeChoice(map, codecs::DownLeg(config_), config_.codec.allow_down, choose_down_);
+  if (config_.codec.chooses_down()) {
+    MakeChoice(map, codecs::DownLeg(config_), config_.codec.allow_down, choose_down_);
+  }
 }
 
 void RunCodecs::Restore(core::FragmentId fragment, std::optional<core::CodecId> up) {
@@ -36,8 +38,9 @@ codecs::LegCodec RunCodecs::UpLeg(const RoundRecord& round) const {
 }
 
 std::optional<RoundCodecs> RunCodecs::Decide(core::FragmentId fragment, core::Version base,
-                                             const std::vector<core::SiteId>& active) {
-  if (!choose_up_ && !choose_down_ && settings_.revision() == 0) return std::nullopt;
+                                             const std::vector<core::SiteId>& active, int64_t contributions) {
+  const bool sparse = config_.codec.sparse_down();
+  if (!choose_up_ && !choose_down_ && !sparse && settings_.revision() == 0) return std::nullopt;
   const double round_s = static_cast<double>(config_.sync.sync_every) * speeds_.StepS(active);
   const auto choose = [&](const char* name, std::optional<CodecChoice>& choice, SiteSpeeds::Leg leg) {
     if (!choice) return;
@@ -47,11 +50,11 @@ std::optional<RoundCodecs> RunCodecs::Decide(core::FragmentId fragment, core::Ve
   };
   choose("up", choose_up_, SiteSpeeds::Leg::kUp);
   choose("down", choose_down_, SiteSpeeds::Leg::kDown);
-  const core::CodecId down = settings_.AtVersion(fragment, base).codec.down;
+  core::CodecId down = settings_.AtVersion(fragment, base).codec.down;
+  if (sparse) down = core::SparseDown(up_[fragment], contributions);
+  if (choose_down_) down = choose_down_->codec();
   const core::CodecId next_up = settings_.AtVersion(fragment, base + 1).codec.up;
-  const RoundCodecs codecs{.up = up_[fragment],
-                           .down = choose_down_ ? choose_down_->codec() : down,
-                           .next_up = choose_up_ ? choose_up_->codec() : next_up};
+  const RoundCodecs codecs{.up = up_[fragment], .down = down, .next_up = choose_up_ ? choose_up_->codec() : next_up};
   up_[fragment] = codecs.next_up;
   return codecs;
 }

@@ -35,10 +35,10 @@ class RunCodecs {
   codecs::LegCodec UpLeg(core::FragmentId fragment) const { return codecs::UpLeg(config_).With(up_[fragment]); }
   codecs::LegCodec UpLeg(const RoundRecord& round) const;
 
-  // Decides the codecs of the fragment's round of base version `base`. None if there is no choice, and the settings
-  // have not changed.
+  // Decides the codecs of the fragment's round of base version `base`, with that number of contributions. None if there
+  // is no choice, and the settings have not changed.
   std::optional<RoundCodecs> Decide(core::FragmentId fragment, core::Version base,
-                                    const std::vector<core::SiteId>& active);
+                                    const std::vector<core::SiteId>& active, int64_t contributions);
   // The changes made by the last decision, in words: "up: …".
   std::vector<std::string> TakeChanges() { return std::exchange(changes_, {}); }
 

@@ -275,7 +275,7 @@ void WriteCodec(JsonWriter& json, const StatusSnapshot& snapshot) {
   json.Member("up", core::CodecName(snapshot.codec.up));
   json.Member("down", core::CodecName(snapshot.codec.down));
   json.Member("auto_up", !snapshot.codec.allow_up.empty());
-  json.Member("auto_down", !snapshot.codec.allow_down.empty());
+  json.Member("auto_down", snapshot.codec.chooses_down());
   json.Member("reason_up", snapshot.codec_reason_up);
   json.Member("reason_down", snapshot.codec_reason_down);
   json.Member("feedback_up", double{snapshot.codec.feedback_up});

@@ -156,14 +156,14 @@ void EncodeLloydMax(CodecId id, std::span<const float> block, Specified& out) {
   PushNibbles(codes, out.codes);
 }
 
-void EncodeTopk(std::span<const float> unit, Specified& out) {
+void EncodeTopk(size_t entries, std::span<const float> unit, Specified& out) {
   std::vector<size_t> order;
   for (size_t i = 0; i < unit.size(); ++i) {
     if (unit[i] != 0) order.push_back(i);
   }
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return std::abs(unit[a]) > std::abs(unit[b]); });
-  order.resize(std::min<size_t>(order.size(), 64));
+  order.resize(std::min(order.size(), entries));
   std::sort(order.begin(), order.end());
   float sum = 0, product = 0, norm = 0;
   for (size_t i : order) sum += std::abs(unit[i]);
@@ -182,8 +182,8 @@ void EncodeTopk(std::span<const float> unit, Specified& out) {
     AppendBits((std::signbit(unit[i]) ? 1 : 0) + (level(i) == 1.25f ? 2 : 0), 2, codes);
     decoded[i] = std::copysign(level(i) * scale, unit[i]);
   }
-  indices.resize(64 * 12);
-  codes.resize(64 * 2);
+  indices.resize(entries * 12);
+  codes.resize(entries * 2);
   PushScale(scale, out.scales);
   PushBits(indices, out.codes);
   PushBits(codes, out.codes);
@@ -253,7 +253,8 @@ Specified BySpecification(CodecId id, std::span<const float> d, float gain) {
     EncodeOnebitAdam(d, out);
     return out;
   }
-  const size_t step = id == CodecId::kTopk ? kUnit : kBlock;
+  const auto entries = static_cast<size_t>(core::TopkEntries(id));
+  const size_t step = entries > 0 ? kUnit : kBlock;
   for (size_t begin = 0; begin < d.size(); begin += step) {
     const std::span<const float> part = d.subspan(begin, std::min(step, d.size() - begin));
     switch (id) {
@@ -266,7 +267,11 @@ Specified BySpecification(CodecId id, std::span<const float> d, float gain) {
       case CodecId::kRotatedSign: EncodeSigns(id, part, gain, out); break;
       case CodecId::kRotatedLm2:
       case CodecId::kRotatedLm4: EncodeLloydMax(id, part, out); break;
-      case CodecId::kTopk: EncodeTopk(part, out); break;
+      case CodecId::kTopk32:
+      case CodecId::kTopk:
+      case CodecId::kTopk128:
+      case CodecId::kTopk256:
+      case CodecId::kTopk512: EncodeTopk(entries, part, out); break;
       case CodecId::kOnebitAdamSign: break;
     }
   }

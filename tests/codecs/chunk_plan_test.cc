@@ -70,12 +70,16 @@ TEST_P(PlanOf, TakesTheUnitsOfTheDocumentsTable) {
       case CodecId::kSign:
       case CodecId::kRotatedSign: return 1927;
       case CodecId::kRotatedLm2: return 992;
+      case CodecId::kTopk32: return 18'077;
       case CodecId::kTopk: return 9197;
+      case CodecId::kTopk128: return 4639;
+      case CodecId::kTopk256: return 2330;
+      case CodecId::kTopk512: return 1167;
       case CodecId::kOnebitAdamSign: return 2047;
     }
     return 0;
   };
-  const core::FragmentMap map = MapOf({{int64_t{80'000} * core::kUnitValues}});
+  const core::FragmentMap map = MapOf({{int64_t{160'000} * core::kUnitValues}});
   EXPECT_EQ(PlanChunks(map.fragment(0), {GetParam()})[0].units(), units(GetParam()));
 }
 

@@ -188,10 +188,19 @@ TYPED_TEST(CudaKernels, NameTheFirstBlockThatIsOutOfRangeOrBringItIntoRange) {
 }
 
 // Equal magnitudes, fewer values than entries, zeros alone, a unit that is cut short, feedback, values out of range.
-TEST(TopkKernel, GivesTheBytesAndTheResidualOfTheReference) {
-  const Codec& reference = GetCodec(CodecId::kTopk);
+template <typename Id>
+class TopkKernel : public testing::Test {};
+template <CodecId kId>
+using OfFamily = std::integral_constant<CodecId, kId>;
+using TopkIds = testing::Types<OfFamily<CodecId::kTopk32>, OfFamily<CodecId::kTopk>, OfFamily<CodecId::kTopk128>,
+                               OfFamily<CodecId::kTopk256>, OfFamily<CodecId::kTopk512>>;
+TYPED_TEST_SUITE(TopkKernel, TopkIds);
+
+TYPED_TEST(TopkKernel, GivesTheBytesAndTheResidualOfTheReference) {
+  constexpr int kEntries = core::TopkEntries(TypeParam::value);
+  const Codec& reference = GetCodec(TypeParam::value, Target::kScalar);
   struct alignas(64) Bytes {
-    uint8_t codes[3 * kTopkCodeBytes + 64] = {}, scales[64] = {};
+    uint8_t codes[3 * TopkCodeBytes(kEntries) + 64] = {}, scales[64] = {};
   };
   const auto filled = [](int64_t count, auto value) {
     std::vector<float> values(count);
@@ -229,7 +238,7 @@ TEST(TopkKernel, GivesTheBytesAndTheResidualOfTheReference) {
       };
       unsigned long long bad = kNone;
       const EncodeTask task = {.job = job_for(got, residual), .blocks = core::BlocksFor(count), .bad_block = &bad};
-      simt::RunGrid(static_cast<int>(core::UnitsFor(count)), kThreads, [&] { EncodeTopk(task); });
+      simt::RunGrid(static_cast<int>(core::UnitsFor(count)), kThreads, [&] { EncodeTopk<kEntries>(task); });
       EncodeJob on_cpu = job_for(expected, expected_residual);
       if (feedback) on_cpu.values = difference.data();
       on_cpu.subtract = nullptr;
@@ -246,7 +255,7 @@ TEST(TopkKernel, GivesTheBytesAndTheResidualOfTheReference) {
   unsigned long long bad = kNone;
   const EncodeTask task = {
       .job = {.values = values.data(), .count = 5000, .scales = bytes.scales, .codes = bytes.codes}, .bad_block = &bad};
-  simt::RunGrid(2, kThreads, [&] { EncodeTopk(task); });
+  simt::RunGrid(2, kThreads, [&] { EncodeTopk<kEntries>(task); });
   EXPECT_EQ(bad, 4700u / kBlock);
 }
 

@@ -20,9 +20,10 @@ namespace {
 
 using core::CodecId;
 
-constexpr CodecId kBlockCodecs[] = {CodecId::kFloat32,     CodecId::kBfloat16,   CodecId::kInt8,
-                                    CodecId::kInt4,        CodecId::kE3m0,       CodecId::kSign,
-                                    CodecId::kRotatedSign, CodecId::kRotatedLm2, CodecId::kRotatedLm4};
+constexpr CodecId kFastCodecs[] = {CodecId::kFloat32,     CodecId::kBfloat16,   CodecId::kInt8,
+                                   CodecId::kInt4,        CodecId::kE3m0,       CodecId::kSign,
+                                   CodecId::kRotatedSign, CodecId::kRotatedLm2, CodecId::kRotatedLm4,
+                                   CodecId::kTopk32,      CodecId::kTopk,       CodecId::kTopk512};
 constexpr Target kFastTargets[] = {Target::kAvx2, Target::kAvx512};
 constexpr Rotation kTestRotation = {77, 5};
 constexpr uint8_t kUntouched = 0xa5;
@@ -291,7 +292,7 @@ TEST_P(FastTarget, AcceptsABlockOfTheLargestValues) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Codecs, FastTarget,
-                         ::testing::Combine(::testing::ValuesIn(kBlockCodecs), ::testing::ValuesIn(kFastTargets)),
+                         ::testing::Combine(::testing::ValuesIn(kFastCodecs), ::testing::ValuesIn(kFastTargets)),
                          [](const auto& test) {
                            return CodecTestName(std::get<0>(test.param)) + "_" + TargetName(std::get<1>(test.param));
                          });

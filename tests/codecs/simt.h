@@ -24,6 +24,9 @@
 struct Dim {
   unsigned x = 0;
 };
+struct alignas(8) uint2 {
+  uint32_t x, y;
+};
 struct alignas(16) uint4 {
   uint32_t x, y, z, w;
 };

@@ -60,7 +60,8 @@ class DigestsTest(EndToEndTest):
     def test_sites_report_the_coordinators_digests(self):
         cases = [(codec, codec, feedback) for codec, feedback in itertools.product(CODECS, [0, 1])]
         cases += [("sign", "bfloat16", 1), ("rotated_sign", "int8", 1), ("int4", "rotated_lm4", 1),
-                  ("rotated_lm2", "rotated_sign", 1), ("onebit_adam_sign", "rotated_lm2", 1)]
+                  ("rotated_lm2", "rotated_sign", 1), ("onebit_adam_sign", "rotated_lm2", 1),
+                  ("topk32", "sparse", 1), ("topk", "sparse", 0)]
         check_all(self.check, cases, AT_ONCE)
 
     def test_compressed_chunks_and_exempt_tensors_too(self):

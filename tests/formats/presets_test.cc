@@ -28,6 +28,10 @@ TEST(Presets, StandForKeysWhichTheFileOverrules) {
   EXPECT_EQ(own.codec.down, core::CodecId::kRotatedSign);
   EXPECT_EQ(own.sync.sync_every, 60);
   EXPECT_EQ(Read("preset: float32\nouter: {optimizer: sgd}\n").outer.momentum, 0);
+  const core::RunConfig sparse = Read("preset: sparse\n");
+  EXPECT_TRUE(sparse.codec.sparse_down());
+  EXPECT_EQ(sparse.outer.momentum, 0);
+  EXPECT_EQ(Read("preset: sparse\nouter: {momentum: 0.6}\n").outer.momentum, 0.6f);
 }
 
 TEST(Presets, ARunKeepsTheKeysAndNotTheName) {
@@ -39,7 +43,7 @@ TEST(Presets, ARunKeepsTheKeysAndNotTheName) {
 
 TEST(Presets, UnknownNameIsRefusedWithTheLine) {
   EXPECT_EQ(ParseRunYaml("run_id: d\npreset: slow\n", "run.yaml").status().message(),
-            "run.yaml:2: preset: expected balanced | slow-link | float32, got slow");
+            "run.yaml:2: preset: expected balanced | slow-link | sparse | float32, got slow");
 }
 
 TEST(Presets, NoteSaysWhatOneStandsFor) {

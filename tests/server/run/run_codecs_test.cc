@@ -48,7 +48,7 @@ TEST_F(RunCodecsTest, ConfigThatChoosesItselfDecidesNothing) {
   const core::RunSettings settings(ConfigForTest());
   RunCodecs fixed(settings);
   fixed.SetMap(map_);
-  EXPECT_FALSE(fixed.Decide(0, 0, {"a"}));
+  EXPECT_FALSE(fixed.Decide(0, 0, {"a"}, 1));
   EXPECT_EQ(fixed.UpLeg(0).codec, ConfigForTest().codec.up);
   EXPECT_EQ(fixed.reason_up(), "");
   EXPECT_THAT(fixed.all(), ElementsAre(CodecId::kInt4));
@@ -65,9 +65,27 @@ TEST_F(RunCodecsTest, AChangeOfTheSettingsHoldsFromItsVersionsOn) {
   const std::vector<RoundCodecs> expected = {{CodecId::kInt4, CodecId::kInt4, CodecId::kInt4},
                                              {CodecId::kInt4, CodecId::kInt4, CodecId::kInt8},
                                              {CodecId::kInt8, CodecId::kSign, CodecId::kInt8}};
-  for (core::Version base = 0; base < 3; ++base) EXPECT_EQ(codecs.Decide(0, base, {"a"}), expected[base]) << base;
-  EXPECT_EQ(codecs.Decide(1, 2, {"a"}), expected[1]) << "the other fragment is a version later";
+  for (core::Version base = 0; base < 3; ++base) EXPECT_EQ(codecs.Decide(0, base, {"a"}, 1), expected[base]) << base;
+  EXPECT_EQ(codecs.Decide(1, 2, {"a"}, 1), expected[1]) << "the other fragment is a version later";
   EXPECT_THAT(codecs.all(), testing::IsSupersetOf({CodecId::kInt4, CodecId::kInt8, CodecId::kSign}));
+}
+
+TEST_F(RunCodecsTest, SparseDownHasRoomForWhatTheRoundsContributionsHold) {
+  core::RunConfig config = ConfigForTest();
+  config.codec.up = CodecId::kTopk32;
+  config.codec.allow_down.assign(std::rbegin(core::kTopkCodecs), std::rend(core::kTopkCodecs));
+  config.codec.down = CodecId::kTopk;
+  const core::RunSettings settings(config);
+  RunCodecs sparse(settings);
+  sparse.SetMap(map_);
+  const std::vector<std::pair<int64_t, CodecId>> expected = {{1, CodecId::kTopk32},  {2, CodecId::kTopk},
+                                                             {3, CodecId::kTopk128}, {8, CodecId::kTopk256},
+                                                             {9, CodecId::kTopk512}, {40, CodecId::kTopk512}};
+  for (const auto& [contributions, down] : expected) {
+    EXPECT_EQ(sparse.Decide(0, 0, {"a"}, contributions), (RoundCodecs{CodecId::kTopk32, down, CodecId::kTopk32}));
+  }
+  EXPECT_EQ(sparse.reason_down(), "");
+  EXPECT_EQ(sparse.all(), (std::set(std::begin(core::kTopkCodecs), std::end(core::kTopkCodecs))));
 }
 
 TEST_F(RunCodecsTest, SiteHasToKnowEveryCodecThatMayCome) {
@@ -76,34 +94,34 @@ TEST_F(RunCodecsTest, SiteHasToKnowEveryCodecThatMayCome) {
 
 TEST_F(RunCodecsTest, ContributionsOfAVersionKeepTheCodecThatTheRoundBeforeHasFixed) {
   Hear("a", 1e9);
-  const std::optional<RoundCodecs> first = codecs_.Decide(0, 0, {"a"});
+  const std::optional<RoundCodecs> first = codecs_.Decide(0, 0, {"a"}, 1);
   ASSERT_TRUE(first);
   EXPECT_EQ(first->up, CodecId::kInt4) << "version 0 has the cheapest";
   EXPECT_EQ(first->next_up, CodecId::kFloat32);
   EXPECT_EQ(first->down, CodecId::kBfloat16) << "the update's own codec needs no round of notice";
   EXPECT_EQ(codecs_.UpLeg(0).codec, CodecId::kFloat32);
   EXPECT_EQ(codecs_.UpLeg(1).codec, CodecId::kInt4) << "the other fragment's version is the one before";
-  EXPECT_EQ(codecs_.Decide(0, 0, {"a"})->up, CodecId::kFloat32);
-  EXPECT_EQ(codecs_.Decide(1, 0, {"a"})->up, CodecId::kInt4);
+  EXPECT_EQ(codecs_.Decide(0, 0, {"a"}, 1)->up, CodecId::kFloat32);
+  EXPECT_EQ(codecs_.Decide(1, 0, {"a"}, 1)->up, CodecId::kInt4);
 }
 
 TEST_F(RunCodecsTest, SlowestActiveSiteCountsAndNoOther) {
   Hear("a", 1e9);
   Hear("b", 1);
-  EXPECT_EQ(codecs_.Decide(0, 0, {"a", "b"})->next_up, CodecId::kInt4);
+  EXPECT_EQ(codecs_.Decide(0, 0, {"a", "b"}, 1)->next_up, CodecId::kInt4);
   EXPECT_THAT(codecs_.reason_up(), HasSubstr("slowest link (b"));
-  EXPECT_EQ(codecs_.Decide(0, 0, {"a"})->next_up, CodecId::kFloat32);
+  EXPECT_EQ(codecs_.Decide(0, 0, {"a"}, 1)->next_up, CodecId::kFloat32);
   EXPECT_THAT(codecs_.reason_down(), HasSubstr("slowest link (a"));
 }
 
 TEST_F(RunCodecsTest, ChangesAreToldOnceAndWithWhatWasBefore) {
-  EXPECT_TRUE(codecs_.Decide(0, 0, {"a"}));
+  EXPECT_TRUE(codecs_.Decide(0, 0, {"a"}, 1));
   EXPECT_THAT(codecs_.TakeChanges(), IsEmpty());
   Hear("a", 1e9);
-  codecs_.Decide(0, 0, {"a"});
+  codecs_.Decide(0, 0, {"a"}, 1);
   EXPECT_THAT(codecs_.TakeChanges(),
               ElementsAre(HasSubstr("up: after int4 float32"), HasSubstr("down: after int4 bfloat16")));
-  codecs_.Decide(0, 0, {"a"});
+  codecs_.Decide(0, 0, {"a"}, 1);
   EXPECT_THAT(codecs_.TakeChanges(), IsEmpty());
 }
 
