@@ -19,6 +19,8 @@ inline constexpr int kBins = 256;
 
 template <int kEntries>
 struct TopkState {
+  static constexpr int kIndexBytes = TopkIndexBytes(kEntries), kCodeBytes = TopkCodeBytes(kEntries);
+
   float d[kUnit];
   int bins[kBins];
   int before[kThreads];  // of a thread's share: how many are taken in the shares before it
@@ -128,7 +130,7 @@ CAUSEWAY_LANES void ChooseScale(TopkState<kEntries>& state, uint8_t* scale) {
 
 template <int kEntries>
 __global__ void __launch_bounds__(kThreads) EncodeTopk(const EncodeTask task) {
-  constexpr int kCodeBytes = TopkCodeBytes(kEntries);
+  constexpr int kCodeBytes = TopkState<kEntries>::kCodeBytes;
   using Piece = std::conditional_t<kCodeBytes % sizeof(uint4) == 0, uint4, uint2>;  // to which units are aligned
   static_assert(kCodeBytes % sizeof(Piece) == 0);
   __shared__ TopkState<kEntries> state;
@@ -171,7 +173,7 @@ __global__ void __launch_bounds__(kThreads) EncodeTopk(const EncodeTask task) {
       const uint32_t code = simd::BitsOf(d) >> 31 | (IsHigh(state, d) ? 2u : 0u);
       bits |= code << 2 * (k % 4);
     }
-    codes[TopkIndexBytes(kEntries) + thread] = static_cast<uint8_t>(bits);
+    codes[TopkState<kEntries>::kIndexBytes + thread] = static_cast<uint8_t>(bits);
   }
   if (task.job.next_residual != nullptr) {
     for (int i = thread; i < valid; i += kThreads) task.job.next_residual[first + i] = state.d[i];

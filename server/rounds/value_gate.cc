@@ -35,8 +35,9 @@ NormBound BoundOf(const JudgedContribution& judged, const core::NormsOfRounds& h
   std::erase(merged, 0.0);
   if (!merged.empty()) {
     const size_t rounds = history.size();
-    return {Median(std::move(merged)) * factor,
-            absl::StrCat("the median of ", rounds, rounds == 1 ? " round" : " rounds")};
+    const bool few = rounds < kRoundsForMedian;
+    return {(few ? std::ranges::max(merged) : Median(std::move(merged))) * factor,
+            absl::StrCat(few ? "the longest of " : "the median of ", rounds, rounds == 1 ? " round" : " rounds")};
   }
   if (judged.others.size() >= kOthersThatDecide) {
     const double median = Median(judged.others);

@@ -3,6 +3,9 @@
 //
 //   bound = gate · median(‖d‖ merged in the fragment's last 16 rounds) · max(1, steps / H)
 //
+// With fewer than four rounds it is the longest one instead of the median: contributions grow from round to round while
+// the learning rate warms up, and more where error feedback gathers what a sparse codec leaves behind.
+//
 // The last factor is for a site that was away: its contribution carries more steps, at most twice as many as there were
 // rounds since its last one. Without history the other contributions of the round decide, if there are at least three;
 // otherwise the root mean square of a value, which may be 1 at most: parameters are seldom that large, let alone their
@@ -24,6 +27,7 @@
 
 namespace causeway::server {
 
+inline constexpr size_t kRoundsForMedian = 4;
 inline constexpr int kRefusalsToQuarantine =
     3;  // in a row: one may be chance, and its values go out again with the next
 // Without a gate, or with one that scales: a contribution longer than this many medians raises an alarm.
@@ -31,7 +35,7 @@ inline constexpr double kAlarmingRatio = 8;
 
 // The length against which a contribution is measured.
 struct NormBound {
-  double typical = 0;  // the median, times the factor for steps
+  double typical = 0;  // the median or the longest, times the factor for steps
   std::string of;      // "the median of 16 rounds"
 
   double Ratio(double norm) const { return norm / typical; }

@@ -288,7 +288,7 @@ class GateTest(ReplayTest):
             for thread in threads:
                 thread.join()
         self.assertRegex("\n".join(logged.output), r"the contribution to fragment 0 of version 1 is refused: norm .* times the "
-                         r"median of 1 round; at most 8 are taken \(values.gate\)")
+                         r"longest of 1 round; at most 8 are taken \(values.gate\)")
 
 
 class UseTest(ReplayTest):

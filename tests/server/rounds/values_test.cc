@@ -67,7 +67,7 @@ TEST_F(Values, OneThatIsLongerThanTheGateIsRefusedAndTheRoundDoesNotExpectIt) {
   ASSERT_EQ(Send("us", Sent(3, 1.0)), std::nullopt);
   const auto why = Send("eu", Sent(3, 8.5));
   ASSERT_TRUE(why.has_value());
-  EXPECT_EQ(*why, "norm 8.5 is 8.5 times the median of 3 rounds; at most 8 are taken (values.gate)");
+  EXPECT_EQ(*why, "norm 8.5 is 8.5 times the longest of 3 rounds; at most 8 are taken (values.gate)");
   const auto closed = ActionsOf<CloseRound>(last_);
   ASSERT_THAT(closed, SizeIs(1));
   EXPECT_THAT(closed[0].contributors, SizeIs(1));
@@ -80,7 +80,7 @@ TEST_F(Values, ARefusedOneIsRefusedAgainAndCountsOnce) {
   Start(GatedRules(2), {"eu", "us"});
   Round({"eu", "us"}, 1.0);
   ASSERT_TRUE(Send("eu", Sent(1, 100.0)).has_value());
-  EXPECT_THAT(Send("eu", Sent(1, 1.0)).value_or(""), HasSubstr("norm 1e+02 is 1e+02 times the median of 1 round"));
+  EXPECT_THAT(Send("eu", Sent(1, 1.0)).value_or(""), HasSubstr("norm 1e+02 is 1e+02 times the longest of 1 round"));
   EXPECT_EQ(Record("eu").refusals, 1);
 }
 
@@ -138,7 +138,7 @@ TEST_F(Values, ALoneSiteThatBeginsAnewIsComparedWithItsPresentStayAlone) {
   EXPECT_THAT(send(81.0).value_or(""), HasSubstr("no round to compare it with yet"));
   EXPECT_EQ(send(20.0), std::nullopt) << "20 times the rounds of its last stay";
   EXPECT_EQ(send(15.0), std::nullopt);
-  EXPECT_THAT(send(161.0).value_or(""), HasSubstr("times the median of 2 rounds"));
+  EXPECT_THAT(send(161.0).value_or(""), HasSubstr("times the longest of 2 rounds"));
 }
 
 TEST_F(Values, ASiteBesideOthersBeginsAnewUnderTheRoundsOfAll) {
@@ -148,7 +148,7 @@ TEST_F(Values, ASiteBesideOthersBeginsAnewUnderTheRoundsOfAll) {
   ASSERT_TRUE(table_->Join({.site = "eu", .session = "another process"}, 0).accepted);
   table_->Ready("eu", "another process");
   EXPECT_THAT(table_->WhyTooLong("eu", 0, Sent(version(), 20.0), kParameters).value_or(""),
-              HasSubstr("20 times the median of 3 rounds"));
+              HasSubstr("20 times the longest of 3 rounds"));
 }
 
 TEST_F(Values, ALoneSiteThatWasRefusedDoesNotComeAroundTheGateByJoiningAgain) {
@@ -208,7 +208,7 @@ TEST_F(Values, WithoutAGateOneThatIsFarTooLongIsMergedAndShown) {
   ASSERT_EQ(Send("us", Sent(1, 1.0)), std::nullopt);
   ASSERT_THAT(table_->outliers(), SizeIs(1));
   EXPECT_EQ(table_->outliers()[0].site, "eu");
-  EXPECT_EQ(table_->outliers()[0].text, "norm 1e+30 is 1e+30 times the median of 1 round");
+  EXPECT_EQ(table_->outliers()[0].text, "norm 1e+30 is 1e+30 times the longest of 1 round");
   for (int i = 0; i < 100; ++i) Round({"eu", "us"}, 1.0);
   EXPECT_THAT(table_->outliers(), SizeIs(1)) << "others of that length do not undo it";
 }
