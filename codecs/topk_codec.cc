@@ -12,6 +12,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -23,18 +24,20 @@
 #include "codecs/topk_format.h"
 #include "codecs/topk_select.h"
 #include "core/check.h"
+#include "core/multiversion.h"
 
 namespace causeway::codecs {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "indices are two of 12 bits in three bytes");
 
-float Level(bool high) { return high ? kTopkHighLevel : kTopkLowLevel; }
+constexpr int kMostEntries = core::TopkEntries(*std::rbegin(core::kTopkCodecs));
+constexpr float kLevels[] = {kTopkLowLevel, kTopkHighLevel};
 
-struct Entry {
-  int index;
-  bool negative;
-  bool high;
+struct Decoded {
+  std::array<int32_t, kMostEntries> indices;
+  std::array<float, kMostEntries> values;
+  int count = 0;
 };
 
 // The entries of one unit, as they lie in its code bytes.
@@ -42,32 +45,33 @@ class Entries {
  public:
   Entries(const uint8_t* codes, int size) : codes_(codes), size_(size) {}
 
-  Entry At(int i) const {
+  int IndexAt(int i) const {
     uint16_t bits;  // the index and 4 bits of its neighbour
     std::memcpy(&bits, codes_ + 3 * i / 2, sizeof(bits));
-    const int code = codes_[TopkIndexBytes(size_) + i / 4] >> 2 * (i % 4);
-    return {i % 2 == 0 ? bits & kIndexMask : bits >> 4, (code & 1) != 0, (code & 2) != 0};
+    return i % 2 == 0 ? bits & kIndexMask : bits >> 4;
   }
+  // Bit 0: negative, bit 1: the high level.
+  int CodeAt(int i) const { return codes_[TopkIndexBytes(size_) + i / 4] >> 2 * (i % 4) & 3; }
 
   // How many there are: until an index does not rise. Without a scale there are none.
   int Count(float scale) const {
     if (scale == 0) return 0;
     int count = 1;
-    while (count < size_ && At(count).index > At(count - 1).index) ++count;
+    while (count < size_ && IndexAt(count) > IndexAt(count - 1)) ++count;
     return count;
   }
 
-  // visit(index, value) for each.
-  template <typename Visit>
-  void ForEach(const uint8_t* scale, Visit visit) const {
+  // Those with an index below `end`.
+  void Decode(const uint8_t* scale, int64_t end, Decoded& decoded) const {
     const float stored = LoadScale(scale);
-    if (stored == 0) return;
-    int last = -1;
-    for (int i = 0; i < size_; ++i) {
-      const Entry entry = At(i);
-      if (entry.index <= last) return;
-      last = entry.index;
-      visit(entry.index, WithSign(Level(entry.high) * stored, entry.negative));
+    const float low = kTopkLowLevel * stored, high = kTopkHighLevel * stored;
+    const std::array<float, 4> values = {low, -low, high, -high};
+    const int count = Count(stored);
+    for (decoded.count = 0; decoded.count < count; ++decoded.count) {
+      const int index = IndexAt(decoded.count);
+      if (index >= end) return;
+      decoded.indices[decoded.count] = index;
+      decoded.values[decoded.count] = values[CodeAt(decoded.count)];
     }
   }
 
@@ -77,29 +81,45 @@ class Entries {
   int size_;
 };
 
-void WriteEntry(int i, const Entry& entry, int size, uint8_t* codes) {
-  const int shifted = i % 2 == 0 ? entry.index : entry.index << 4;
+void WriteEntry(int i, int index, int code, int size, uint8_t* codes) {
+  const int shifted = i % 2 == 0 ? index : index << 4;
   codes[3 * i / 2] |= static_cast<uint8_t>(shifted);
   codes[3 * i / 2 + 1] |= static_cast<uint8_t>(shifted >> 8);
-  const int code = (entry.negative ? 1 : 0) | (entry.high ? 2 : 0);
   codes[TopkIndexBytes(size) + i / 4] |= static_cast<uint8_t>(code << 2 * (i % 4));
+}
+
+CAUSEWAY_MULTIVERSION
+void AddEntries(float weight, const Decoded& decoded, float* sum) {
+  for (int i = 0; i < decoded.count; ++i) {
+    float& value = sum[decoded.indices[i]];
+    value = std::fma(weight, decoded.values[i], value);
+  }
+}
+
+// The scale that fits the entries best: least squares. `high` where a magnitude has the high level.
+CAUSEWAY_MULTIVERSION
+float FitScale(const float* magnitudes, const uint8_t* high, size_t count) {
+  float product = 0, norm = 0;
+  for (size_t k = 0; k < count; ++k) {
+    const float level = kLevels[high[k]];
+    product = std::fma(magnitudes[k], level, product);
+    norm = std::fma(level, level, norm);
+  }
+  return count == 0 ? 0 : product / norm;
 }
 
 void EncodeUnit(std::span<const float> d, const std::vector<int>& indices, int size, uint8_t* scale, uint8_t* codes) {
   std::fill_n(codes, TopkCodeBytes(size), uint8_t{0});
+  std::array<float, kMostEntries> magnitudes;
+  std::array<uint8_t, kMostEntries> high;
   float sum = 0;
-  for (int i : indices) sum += std::abs(d[i]);
+  for (size_t k = 0; k < indices.size(); ++k) sum += magnitudes[k] = std::abs(d[indices[k]]);
   const float mean = sum / static_cast<float>(std::max<size_t>(indices.size(), 1));
-  float product = 0, norm = 0;
-  for (int i : indices) {
-    const float c = Level(std::abs(d[i]) >= mean);
-    product = std::fma(std::abs(d[i]), c, product);
-    norm = std::fma(c, c, norm);
-  }
-  if (StoreScale(indices.empty() ? 0.0f : product / norm, scale, kTopkScaleLimit) == 0) return;
+  for (size_t k = 0; k < indices.size(); ++k) high[k] = magnitudes[k] >= mean ? 1 : 0;
+  if (StoreScale(FitScale(magnitudes.data(), high.data(), indices.size()), scale, kTopkScaleLimit) == 0) return;
   for (size_t k = 0; k < indices.size(); ++k) {
-    const float x = d[indices[k]];
-    WriteEntry(static_cast<int>(k), {indices[k], SignBit(x), std::abs(x) >= mean}, size, codes);
+    const int code = (SignBit(d[indices[k]]) ? 1 : 0) | high[k] << 1;
+    WriteEntry(static_cast<int>(k), indices[k], code, size, codes);
   }
 }
 
@@ -107,15 +127,14 @@ absl::Status ValidateUnit(const uint8_t* scale, const Entries& entries, int size
   const float stored = LoadScale(scale);
   RETURN_IF_ERROR(ValidateScale(stored, kTopkScaleLimit));
   const int count = entries.Count(stored);
-  if (count > 0 && entries.At(count - 1).index >= valid) {
+  if (count > 0 && entries.IndexAt(count - 1) >= valid) {
     return absl::InvalidArgumentError(
-        absl::StrCat("expected indices below ", valid, ", got ", entries.At(count - 1).index, " in entry ", count - 1));
+        absl::StrCat("expected indices below ", valid, ", got ", entries.IndexAt(count - 1), " in entry ", count - 1));
   }
   for (int i = count; i < size; ++i) {
-    const Entry entry = entries.At(i);
-    if (entry.index == 0 && !entry.negative && !entry.high) continue;
+    if (entries.IndexAt(i) == 0 && entries.CodeAt(i) == 0) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("expected zeros after its ", count, " entries, got index ", entry.index, " in entry ", i));
+        absl::StrCat("expected zeros after its ", count, " entries, got index ", entries.IndexAt(i), " in entry ", i));
   }
   return absl::OkStatus();
 }
@@ -143,29 +162,30 @@ class TopkCodec final : public Codec {
       EncodeUnit(d, select_(d, entries_), entries_, scale, codes);
       if (job.next_residual == nullptr) continue;
       std::copy_n(d.begin(), count, job.next_residual + begin);
-      EntriesOf(job.codes, unit).ForEach(scale, [&](int index, float value) {
-        job.next_residual[begin + index] -= value;
-      });
+      Decoded decoded;
+      EntriesOf(job.codes, unit).Decode(scale, count, decoded);
+      AddEntries(-1, decoded, job.next_residual + begin);
     }
     return true;
   }
 
   void Decode(const DecodeJob& job) const override {
     if (!job.add) std::fill_n(job.values, job.count, 0.0f);
+    Decoded decoded;
     for (int64_t unit = 0; unit < core::UnitsFor(job.count); ++unit) {
-      float* values = job.values + unit * core::kUnitValues;
-      const int64_t wanted = job.count - unit * core::kUnitValues;  // of a unit that has more, maybe
-      EntriesOf(job.codes, unit).ForEach(job.scales + ScaleOffset(unit), [&](int index, float value) {
-        if (index >= wanted) return;
-        values[index] = job.add ? std::fma(*job.add, value, values[index]) : value;
-      });
+      // Of a unit that has more, maybe.
+      const int64_t wanted = job.count - unit * core::kUnitValues;
+      EntriesOf(job.codes, unit).Decode(job.scales + ScaleOffset(unit), wanted, decoded);
+      AddEntries(job.add.value_or(1), decoded, job.values + unit * core::kUnitValues);
     }
   }
 
   double SumSquares(const uint8_t* scales, const uint8_t* codes, int64_t values) const override {
     double sum = 0;
+    Decoded decoded;
     for (int64_t unit = 0; unit < core::UnitsFor(values); ++unit) {
-      EntriesOf(codes, unit).ForEach(scales + ScaleOffset(unit), [&](int, float value) { sum += Square(value); });
+      EntriesOf(codes, unit).Decode(scales + ScaleOffset(unit), core::kUnitValues, decoded);
+      for (int i = 0; i < decoded.count; ++i) sum += Square(decoded.values[i]);
     }
     return sum;
   }

@@ -4,7 +4,6 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <functional>
 
 #include "codecs/topk_format.h"
 #include "core/check.h"
@@ -45,6 +44,52 @@ int32_t NthLargest(const int32_t* values, int64_t count, int n) {
   return bound;
 }
 
+// The values from `bound` on, in the order of their groups. Without branches on what the values are, which no processor
+// could foresee.
+struct Candidates {
+  Magnitudes magnitudes;
+  std::array<int16_t, core::kUnitValues> indices;
+  int64_t count = 0;
+
+  void Gather(const Magnitudes& all, const Magnitudes& largest, int64_t groups, int32_t bound) {
+    std::array<int16_t, core::kUnitValues> reaching;
+    int64_t num_reaching = 0;
+    for (int64_t g = 0; g < groups; ++g) {
+      reaching[num_reaching] = static_cast<int16_t>(g);
+      num_reaching += largest[g] >= bound ? 1 : 0;
+    }
+    for (int64_t n = 0; n < num_reaching; ++n) {
+      for (int64_t i = reaching[n]; i < core::kUnitValues; i += groups) {
+        magnitudes[count] = all[i];
+        indices[count] = static_cast<int16_t>(i);
+        count += all[i] >= bound ? 1 : 0;
+      }
+    }
+  }
+};
+
+// A bit a value, which sorts them.
+class Places {
+ public:
+  void Add(int64_t i, bool is_one) { words_[i / 64] |= uint64_t{is_one} << i % 64; }
+
+  void Append(int64_t most, std::vector<int>& indices) const {
+    for (size_t word = 0; word < words_.size(); ++word) {
+      for (uint64_t left = words_[word]; left != 0 && most > 0; left &= left - 1, --most) {
+        indices.push_back(static_cast<int>(word * 64) + std::countr_zero(left));
+      }
+    }
+  }
+  void AddFirst(int64_t most, Places& to) const {
+    std::vector<int> first;
+    Append(most, first);
+    for (const int i : first) to.Add(i, true);
+  }
+
+ private:
+  std::array<uint64_t, core::kUnitValues / 64> words_ = {};
+};
+
 }  // namespace
 
 std::vector<int> SelectReference(std::span<const float> d, int entries) {
@@ -75,35 +120,20 @@ std::vector<int> SelectByGroups(std::span<const float> d, int entries) {
   }
   Magnitudes magnitudes, largest;
   LargestOfGroups(whole, groups, magnitudes.data(), largest.data());
-  const int32_t bound = std::max(NthLargest(largest.data(), groups, entries), 1);
+  Candidates candidates;
+  candidates.Gather(magnitudes, largest, groups, std::max(NthLargest(largest.data(), groups, entries), 1));
 
-  // Candidates as numbers that are ordered as they are to be chosen.
-  constexpr uint64_t kLastIndex = core::kUnitValues - 1;
-  std::vector<uint64_t> candidates;
-  candidates.reserve(2 * entries);
-  for (int64_t g = 0; g < groups; ++g) {
-    if (largest[g] < bound) continue;
-    for (int64_t i = g; i < core::kUnitValues; i += groups) {
-      if (magnitudes[i] >= bound)
-        candidates.push_back(static_cast<uint64_t>(magnitudes[i]) << kTopkIndexBits | (kLastIndex - i));
-    }
+  const bool all = candidates.count <= entries;
+  const int32_t smallest = all ? 0 : NthLargest(candidates.magnitudes.data(), candidates.count, entries);
+  Places kept, equal;  // equal: to the smallest that is kept
+  for (int64_t n = 0; n < candidates.count; ++n) {
+    kept.Add(candidates.indices[n], candidates.magnitudes[n] > smallest);
+    equal.Add(candidates.indices[n], candidates.magnitudes[n] == smallest);
   }
-  if (std::ssize(candidates) > entries) {
-    std::nth_element(candidates.begin(), candidates.begin() + entries, candidates.end(), std::greater<>());
-    candidates.resize(entries);
-  }
-  std::array<uint64_t, core::kUnitValues / 64> chosen = {};  // a bit a value: this sorts them
-  for (const uint64_t candidate : candidates) {
-    const uint64_t i = kLastIndex - (candidate & kLastIndex);
-    chosen[i / 64] |= uint64_t{1} << i % 64;
-  }
+  if (!all) equal.AddFirst(entries - CountAtLeast(candidates.magnitudes.data(), candidates.count, smallest + 1), kept);
   std::vector<int> indices;
-  indices.reserve(candidates.size());
-  for (size_t word = 0; word < chosen.size(); ++word) {
-    for (uint64_t left = chosen[word]; left != 0; left &= left - 1) {
-      indices.push_back(static_cast<int>(word * 64) + std::countr_zero(left));
-    }
-  }
+  indices.reserve(entries);
+  kept.Append(entries, indices);
   return indices;
 }
 
