@@ -53,12 +53,8 @@ class Entries {
   // Bit 0: negative, bit 1: the high level.
   int CodeAt(int i) const { return codes_[TopkIndexBytes(size_) + i / 4] >> 2 * (i % 4) & 3; }
 
-  // How many there are: until an index does not rise. Without a scale there are none.
   int Count(float scale) const {
-    if (scale == 0) return 0;
-    int count = 1;
-    while (count < size_ && IndexAt(count) > IndexAt(count - 1)) ++count;
-    return count;
+    return Rising(scale, [this](int i) { return IndexAt(i); });
   }
 
   // Those with an index below `end`.
@@ -66,16 +62,29 @@ class Entries {
     const float stored = LoadScale(scale);
     const float low = kTopkLowLevel * stored, high = kTopkHighLevel * stored;
     const std::array<float, 4> values = {low, -low, high, -high};
-    const int count = Count(stored);
-    for (decoded.count = 0; decoded.count < count; ++decoded.count) {
-      const int index = IndexAt(decoded.count);
-      if (index >= end) return;
-      decoded.indices[decoded.count] = index;
-      decoded.values[decoded.count] = values[CodeAt(decoded.count)];
+    for (int four = 0; four < size_ / 4; ++four) {
+      uint64_t bits;  // four indices, and 16 bits of what follows
+      std::memcpy(&bits, codes_ + 6 * four, sizeof(bits));
+      const uint8_t codes = codes_[TopkIndexBytes(size_) + four];
+      for (int i = 0; i < 4; ++i) {
+        decoded.indices[4 * four + i] = static_cast<int32_t>(bits >> kTopkIndexBits * i & kIndexMask);
+        decoded.values[4 * four + i] = values[codes >> 2 * i & 3];
+      }
     }
+    decoded.count = Rising(stored, [&](int i) { return decoded.indices[i]; });
+    while (decoded.count > 0 && decoded.indices[decoded.count - 1] >= end) --decoded.count;
   }
 
  private:
+  // How many there are: until an index does not rise. Without a scale there are none.
+  template <typename IndexOf>
+  int Rising(float scale, IndexOf index) const {
+    if (scale == 0) return 0;
+    int count = 1;
+    while (count < size_ && index(count) > index(count - 1)) ++count;
+    return count;
+  }
+
   static constexpr int kIndexMask = (1 << kTopkIndexBits) - 1;
   const uint8_t* codes_;
   int size_;

@@ -3,8 +3,10 @@
 //   Merge    decode-add of all sites, encode for the way back with feedback, outer step, digest:   W, v, ē in and out
 //   ceiling  memcpy of 12 bytes a value: 24 bytes a value in and out
 //
-// Contributions and the update come on top and count against the merge. Each turn is a copy and a merge on one thread,
-// then on two, and so on; ratios are made within a turn. Prints a JSON line for each number of threads.
+// Contributions and the update come on top and count against the merge. Codecs of topk's family have an update with
+// room for what all contributions hold, and no momentum. Adding up what was sent is timed on its own, too, on one
+// thread. Each turn is a copy and a merge on one thread, then on two, and so on; ratios are made within a turn. Prints
+// a JSON line for each number of threads.
 
 #include <algorithm>
 #include <chrono>
@@ -21,9 +23,10 @@
 #include "ctl/heap.h"
 #include "ctl/program.h"
 #include "nlohmann/json.hpp"
+#include "server/merge/contribution_reader.h"
 #include "server/merge/merge.h"
 
-ABSL_FLAG(std::string, codec, "int4", "of both legs");
+ABSL_FLAG(std::string, codec, "int4", "of both legs; of topk's family: of the way up");
 ABSL_FLAG(int, sites, 4, "that contribute");
 ABSL_FLAG(int64_t, values, 1 << 24, "of the fragment");
 ABSL_FLAG(int, pairs, 15, "copy and merge, one after the other");
@@ -86,7 +89,10 @@ Case MakeCase(core::CodecId codec, int64_t values, size_t sites, float feedback)
   for (size_t i = 0; i < sites; ++i) {
     made.inputs.push_back({absl::StrCat("site-", i), 1.0f / static_cast<float>(sites), made.encoded[i].views});
   }
-  made.settings = {.outer = {.lr = 0.7f, .momentum = 0.9f}, .down = leg, .feedback_down = feedback};
+  const bool sparse = core::TopkEntries(codec) > 0;
+  made.settings = {.outer = {.lr = sparse ? 1.0f : 0.7f, .momentum = sparse ? 0.0f : 0.9f},
+                   .down = sparse ? leg.With(core::SparseDown(codec, static_cast<int64_t>(sites))) : leg,
+                   .feedback_down = feedback};
   if (absl::GetFlag(FLAGS_radial)) made.settings.rule = core::MergeRule::kRadialDirectional;
   for (core::AlignedFloats* array : {&made.state.anchor, &made.state.momentum, &made.state.residual}) {
     if (array != &made.state.residual || feedback > 0) array->resize(fragment.padded_values());
@@ -134,6 +140,24 @@ void TimeMerge(Case& of, Timed& timed) {
   for (const std::string& chunk : update) timed.update_bytes += static_cast<int64_t>(chunk.size());
 }
 
+// Σ λ d of all contributions, tile by tile into a buffer that stays in the cache, as a merge does first.
+double TimeSum(const Case& of) {
+  std::vector<server::ContributionReader> readers;
+  std::vector<float> weights;
+  for (const server::MergeInput& input : of.inputs) {
+    readers.emplace_back(input.chunks);
+    weights.push_back(input.weight);
+  }
+  core::AlignedFloats sum(server::kTileValues);
+  const core::Fragment& fragment = of.map.fragment(0);
+  const Clock::time_point begin = Clock::now();
+  for (int64_t unit = 0; unit < fragment.units; unit += server::kTileUnits) {
+    const server::Tile tile = server::TileAt(0, fragment.tensors[0].values, unit);
+    server::DecodeSum(tile, readers, weights, std::span<float>(sum).first(tile.values_in_blocks()));
+  }
+  return SecondsSince(begin);
+}
+
 // The median over turns of a / b.
 double MedianRatio(const std::vector<double>& a, const std::vector<double>& b) {
   std::vector<double> ratios;
@@ -151,6 +175,7 @@ int Run() {
   Case merged = MakeCase(*codec, values, sites, feedback);
   core::AlignedFloats from(3 * values, 1.0f), to(3 * values, 2.0f);
   std::deque<Timed> timed;
+  std::vector<double> sums;
   for (int threads = 1; threads <= absl::GetFlag(FLAGS_threads); ++threads) timed.emplace_back(threads);
   for (int i = 0; i <= absl::GetFlag(FLAGS_pairs); ++i) {
     for (Timed& with : timed) {
@@ -158,8 +183,13 @@ int Run() {
       if (to[static_cast<size_t>(i)] != 1.0f) return ctl::kFailed;  // so that the copy is not left out
       TimeMerge(merged, with);
     }
+    sums.push_back(TimeSum(merged));
     if (i > 0) continue;  // the first touches fresh memory
     for (Timed& with : timed) with.copies = with.merges = with.first_chunks = {};
+  }
+  int64_t sent_bytes = 0;  // by all sites
+  for (const Encoded& encoded : merged.encoded) {
+    for (const std::string& chunk : encoded.chunks) sent_bytes += static_cast<int64_t>(chunk.size());
   }
   for (const Timed& with : timed) {
     const double scaling = MedianRatio(timed.front().merges, with.merges);
@@ -175,6 +205,8 @@ int Run() {
         {"pairs", with.merges.size()},
         {"copy_gigabytes_per_s", 24e-9 * static_cast<double>(values) / Median(with.copies)},
         {"merge_seconds", Median(with.merges)},
+        {"sum_seconds", Median(sums)},
+        {"sent_bytes", sent_bytes},
         {"first_chunk_share", MedianRatio(with.first_chunks, with.merges)},
         {"update_bytes", with.update_bytes},
         {"ratio", MedianRatio(with.copies, with.merges)},
