@@ -4,8 +4,14 @@
 
 #include "core/check.h"
 #include "transport/messages.h"
+#include "transport/progress_message.h"
 
 namespace causeway::bench {
+namespace {
+
+constexpr double kFast = 1e12, kSlow = 1;  // bytes a second, of phases
+
+}  // namespace
 
 // The coordinator's end of the control stream.
 class LocalLink::Peer final : public server::SitePeer {
@@ -21,11 +27,12 @@ class LocalLink::Peer final : public server::SitePeer {
 };
 
 LocalLink::LocalLink(server::RunExchange* coordinator, const core::RunId& run_id, core::SiteId site,
-                     LinkObserver* observer)
+                     LinkObserver* observer, int64_t phase_rounds)
     : coordinator_(coordinator),
       run_id_(run_id),
       site_(std::move(site)),
       observer_(observer),
+      phase_rounds_(phase_rounds),
       peer_(std::make_shared<Peer>(*this)) {}
 
 LocalLink::~LocalLink() { CHECK(listener_ == nullptr || left_); }
@@ -60,6 +67,14 @@ void LocalLink::SendReady() {
 bool LocalLink::SendProgress(const core::Progress& progress) {
   tasks_.Post([this, progress] { last_progress_ = progress; });
   return true;
+}
+
+void LocalLink::TellPhase(core::Version base) {
+  core::Progress told{.step = base + 1, .compute_s = static_cast<double>(base + 1)};
+  told.link.up_bytes_per_s = told.link.down_bytes_per_s = base / phase_rounds_ % 2 == 0 ? kFast : kSlow;
+  v1::Progress message;
+  transport::ToProto(told, &message);
+  coordinator_->sites().Progress(peer_.get(), message);
 }
 
 void LocalLink::Deliver(const v1::CoordinatorMessage& message) {
@@ -109,6 +124,7 @@ void LocalLink::Offer(const transport::UploadRequest& request) {
   header.set_fragment(request.fragment);
   header.set_base_version(request.base);
   if (!request.initial) {
+    if (phase_rounds_ > 0) TellPhase(request.base);
     for (const core::Bytes& chunk : *request.chunks) up_bytes_ += static_cast<int64_t>(chunk.size());
     if (observer_ != nullptr) observer_->OnContribution(request.fragment, request.base, *request.chunks);
   }

@@ -34,8 +34,9 @@ class LinkObserver {
 
 class LocalLink final : public transport::CoordinatorLink {
  public:
-  // All three outlive the link's Leave; `observer` may be null.
-  LocalLink(server::RunExchange* coordinator, const core::RunId& run_id, core::SiteId site, LinkObserver* observer);
+  // All three outlive the link's Leave; `observer` may be null. `phase_rounds`: QualityOptions::link_phase_rounds.
+  LocalLink(server::RunExchange* coordinator, const core::RunId& run_id, core::SiteId site, LinkObserver* observer,
+            int64_t phase_rounds);
   ~LocalLink() override;
 
   void Start(const core::Manifest& manifest, transport::LinkListener* listener) override;
@@ -67,6 +68,7 @@ class LocalLink final : public transport::CoordinatorLink {
   void DropTransfers();
   v1::Context MakeContext() const;
   void Deliver(const v1::CoordinatorMessage& message);
+  void TellPhase(core::Version base);  // how fast the link is at that version
   void Offer(const transport::UploadRequest& request);
   void Advance(const std::shared_ptr<Incoming>& incoming);
   void End(const std::shared_ptr<Incoming>& incoming, const absl::Status& status, uint64_t digest);
@@ -75,6 +77,7 @@ class LocalLink final : public transport::CoordinatorLink {
   const core::RunId run_id_;
   const core::SiteId site_;
   LinkObserver* const observer_;
+  const int64_t phase_rounds_;
 
   // The task thread's; the others touch them only before Start and after Leave.
   transport::LinkListener* listener_ = nullptr;

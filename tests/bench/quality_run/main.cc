@@ -30,6 +30,7 @@ ABSL_FLAG(int64_t, eval_windows, 2048, "held-out sequences that a loss is measur
 ABSL_FLAG(int64_t, tail_rounds, 4, "rounds at the end that loss_tail is the mean of");
 ABSL_FLAG(std::string, record, "", "write outer gradients of one site to DIR/round_N.safetensors");
 ABSL_FLAG(bool, codecs, false, "print the names of all codecs and end");
+ABSL_FLAG(int64_t, link_phase_rounds, 0, "with codec auto: links are fast for that many rounds, slow for as many");
 ABSL_FLAG(int64_t, record_rounds, 4, "with --record: how many rounds, spread over the run");
 
 namespace causeway::bench {
@@ -71,7 +72,8 @@ absl::StatusOr<QualityOptions> ReadOptions() {
                          .eval_windows = absl::GetFlag(FLAGS_eval_windows),
                          .tail_rounds = absl::GetFlag(FLAGS_tail_rounds),
                          .record_dir = absl::GetFlag(FLAGS_record),
-                         .record_rounds = absl::GetFlag(FLAGS_record_rounds)};
+                         .record_rounds = absl::GetFlag(FLAGS_record_rounds),
+                         .link_phase_rounds = absl::GetFlag(FLAGS_link_phase_rounds)};
   auto config = formats::ReadRunYaml(absl::GetFlag(FLAGS_config));
   if (!config.ok()) return config.status();
   options.config = *std::move(config);

@@ -29,6 +29,9 @@ struct QualityOptions {
   int64_t tail_rounds = 4;      // the last rounds over which the tail loss is averaged
   std::string record_dir;       // empty: records nothing
   int64_t record_rounds = 4;    // how many, spread over the run
+  // Of runs whose codec is `auto`: the rounds for which every link is said to be without limit, and then for as many
+  // next to nothing. 0: links say nothing.
+  int64_t link_phase_rounds = 0;
 };
 
 inline constexpr int64_t kEvalRows = 32;  // sequences that are evaluated at once

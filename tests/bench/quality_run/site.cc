@@ -19,7 +19,8 @@ absl::StatusOr<std::unique_ptr<Site>> Site::Make(const QualityOptions& options, 
   const core::RunConfig& config = options.config;
   ASSIGN_OR_RETURN(auto trainer, worker::MakeTrainer(config, name, {.data_path = options.data_path}));
   std::unique_ptr<Site> site(new Site(config, coordinator, std::move(trainer), std::move(probe), turn));
-  site->link_ = std::make_unique<LocalLink>(coordinator, config.run_id, name, site->probe_.get());
+  site->link_ =
+      std::make_unique<LocalLink>(coordinator, config.run_id, name, site->probe_.get(), options.link_phase_rounds);
   site->sync_ =
       std::make_unique<worker::Site>(config, name, site->manifest(), &site->trainer_->store(), site->link_.get());
   return site;
