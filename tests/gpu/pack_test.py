@@ -144,7 +144,7 @@ class ProgramsTest(unittest.TestCase):
 
 class ArgumentsTest(unittest.TestCase):
     def test_wrong_arguments_are_refused_with_what_was_expected(self):
-        for flag, words in (("--only=kernels", "--only: expected ranks, got 'kernels'"),
+        for flag, words in (("--only=kernels", "--only: expected ranks or learn, got 'kernels'"),
                             ("--nccl=/no/nccl", "--nccl: expected a library, got '/no/nccl'"),
                             ("--architecture=sm_90", "--architecture: expected a number such as 90, got 'sm_90'"),
                             ("--cuda=/no/build", "--cuda: expected a build with cuDNN's attention (-DCUDNN_FRONTEND=DIR "),
