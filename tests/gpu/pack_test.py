@@ -121,7 +121,7 @@ class PackedParts(Parts):
 
     def __init__(self):
         folder = pathlib.Path("/")
-        super().__init__(types.SimpleNamespace(device="cuda", cuda=folder, build=folder, python=folder, wheels=folder, nccl=folder, cores=16))
+        super().__init__(types.SimpleNamespace(device="cuda", cuda=folder, build=folder, python=folder, wheels=folder, nccl=folder, cores=16, rows=folder, card="card"))
         self.seen = set()
 
     def program(self, *below):
@@ -131,7 +131,7 @@ class PackedParts(Parts):
 
 class ProgramsTest(unittest.TestCase):
     def test_the_pack_has_each_program_that_a_part_runs(self):
-        everything, of_ranks = (set(found.split()) for found in re.findall(r"programs=\(([^)]*)\)", (HERE / "pack").read_text()))
+        everything, of_ranks, of_learn = (set(found.split()) for found in re.findall(r"programs=\(([^)]*)\)", (HERE / "pack").read_text()))
         for part in (parts := PackedParts()).all():
             parts.seen.clear()
             part.commands(pathlib.Path("/out"))
@@ -140,6 +140,7 @@ class ProgramsTest(unittest.TestCase):
                 self.assertTrue(parts.seen)
                 self.assertLessEqual(parts.seen, of_ranks)
         self.assertLessEqual({"causeway-worker", "libcauseway.so"}, everything & of_ranks)
+        self.assertEqual(of_learn, {"causeway-worker"})
 
 
 class ArgumentsTest(unittest.TestCase):
