@@ -51,12 +51,21 @@ std::optional<RoundCodecs> RunCodecs::Decide(core::FragmentId fragment, core::Ve
   choose("up", choose_up_, SiteSpeeds::Leg::kUp);
   choose("down", choose_down_, SiteSpeeds::Leg::kDown);
   core::CodecId down = settings_.AtVersion(fragment, base).codec.down;
-  if (sparse) down = core::SparseDown(up_[fragment], contributions);
+  if (sparse) {
+    down = core::SparseDown(up_[fragment], contributions);
+    sparse_down_ = down;
+    sparse_reason_ = absl::StrCat(core::CodecName(down), ", sparse: for ", contributions, " of ",
+                                  core::CodecName(up_[fragment]), " in the last round");
+  }
   if (choose_down_) down = choose_down_->codec();
   const core::CodecId next_up = settings_.AtVersion(fragment, base + 1).codec.up;
   const RoundCodecs codecs{.up = up_[fragment], .down = down, .next_up = choose_up_ ? choose_up_->codec() : next_up};
   up_[fragment] = codecs.next_up;
   return codecs;
+}
+
+core::CodecId RunCodecs::down() const {
+  return choose_down_ ? choose_down_->codec() : sparse_down_.value_or(settings_.newest().codec.down);
 }
 
 std::set<core::CodecId> RunCodecs::all() const {

@@ -45,16 +45,18 @@ class RunCodecs {
   std::set<core::CodecId> all() const;  // those that a site must support
   // The current codec and its reason; empty: the config sets it.
   core::CodecId up() const { return choose_up_ ? choose_up_->codec() : settings_.newest().codec.up; }
-  core::CodecId down() const { return choose_down_ ? choose_down_->codec() : settings_.newest().codec.down; }
+  core::CodecId down() const;
   std::string reason_up() const { return choose_up_ ? choose_up_->reason() : ""; }
-  std::string reason_down() const { return choose_down_ ? choose_down_->reason() : ""; }
+  std::string reason_down() const { return choose_down_ ? choose_down_->reason() : sparse_reason_; }
 
  private:
   const core::RunSettings& settings_;
   const core::RunConfig& config_;  // what no change touches: exempt kinds, the seed, the choice
   SiteSpeeds speeds_;
   std::optional<CodecChoice> choose_up_, choose_down_;
-  std::vector<core::CodecId> up_;  // of each fragment's version
+  std::vector<core::CodecId> up_;             // of each fragment's version
+  std::optional<core::CodecId> sparse_down_;  // of the last round
+  std::string sparse_reason_;
   std::vector<std::string> changes_;
 };
 

@@ -17,6 +17,7 @@ DEFAULTS = {
     "lr": 3e-3, "warmup": 50, "batch": 4,
     "hidden": 80, "intermediate": 224, "layers": 3, "heads": 4, "sequence": 64,
     "eval_windows": 1024, "tail_rounds": 4,
+    "curve_rounds": 0,
     "link_phase_rounds": 0,  # of up, down: auto; quality_run
 }
 ROUNDS = 40

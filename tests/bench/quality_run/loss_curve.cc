@@ -20,10 +20,12 @@ LossCurve::LossCurve(const QualityOptions& options, core::Version rounds, std::s
     : rounds_(rounds),
       half_(std::max<core::Version>(1, rounds / 2)),
       first_of_tail_(std::max<core::Version>(1, rounds + 1 - options.tail_rounds)),
+      every_(options.curve_rounds),
       evaluator_(options.config.llama, {std::move(corpus), options.eval_windows}, kEvalRows) {
   CHECK(rounds >= 1 && options.tail_rounds >= 1);
   points_.insert(half_);
   for (core::Version round = first_of_tail_; round <= rounds_; ++round) points_.insert(round);
+  for (core::Version round = every_; every_ > 0 && round <= rounds_; round += every_) points_.insert(round);
 }
 
 void LossCurve::TakeStart(const worker::Tensors& weights, QualityResult& result) {
@@ -37,6 +39,7 @@ void LossCurve::Take(core::Version round, const worker::Tensors& weights, Qualit
     result.diverged = true;
     result.reason = "the held-out loss is not finite";
   }
+  if (every_ > 0 && round % every_ == 0) result.curve.emplace_back(round, loss);
   if (round == half_) result.loss_half = loss;
   if (round == rounds_) result.loss = loss;
   if (round >= first_of_tail_) result.loss_tail += loss / static_cast<double>(rounds_ + 1 - first_of_tail_);

@@ -1,7 +1,7 @@
 // Held-out loss at the points of a run that all runs are compared at.
 //
 //   round   0 ───────── half ───────── …  n−3  n−2  n−1  n        n: all rounds; the last `tail` are averaged
-//           start                                       end
+//           start                                       end         and each curve_rounds, if wanted
 //
 // One thread.
 #pragma once
@@ -26,7 +26,7 @@ class LossCurve {
   const std::set<core::Version>& points() const { return points_; }
 
   void TakeStart(const worker::Tensors& weights, QualityResult& result);
-  // Points in any order.
+  // Points in the order of their rounds.
   void Take(core::Version round, const worker::Tensors& weights, QualityResult& result);
 
  private:
@@ -35,6 +35,7 @@ class LossCurve {
   const core::Version rounds_;
   const core::Version half_;
   const core::Version first_of_tail_;
+  const core::Version every_;  // of the curve; 0: there is none
   std::set<core::Version> points_;
   worker::HostEvaluator evaluator_;
 };

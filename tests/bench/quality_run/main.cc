@@ -29,6 +29,7 @@ ABSL_FLAG(bool, data_parallel, false, "one model that trains on the batches of a
 ABSL_FLAG(int64_t, eval_windows, 2048, "held-out sequences that a loss is measured over, a multiple of 32");
 ABSL_FLAG(int64_t, tail_rounds, 4, "rounds at the end that loss_tail is the mean of");
 ABSL_FLAG(std::string, record, "", "write outer gradients of one site to DIR/round_N.safetensors");
+ABSL_FLAG(int64_t, curve_rounds, 0, "the loss after each that number of rounds, too; 0: not");
 ABSL_FLAG(bool, codecs, false, "print the names of all codecs and end");
 ABSL_FLAG(int64_t, link_phase_rounds, 0, "with codec auto: links are fast for that many rounds, slow for as many");
 ABSL_FLAG(int64_t, record_rounds, 4, "with --record: how many rounds, spread over the run");
@@ -54,6 +55,7 @@ nlohmann::ordered_json ResultJson(const QualityOptions& options, const QualityRe
           {"loss", ended ? Number(result.loss) : nullptr},
           {"loss_tail", ended ? Number(result.loss_tail) : nullptr},
           {"train_loss_end", ended ? Number(result.train_loss_end) : nullptr},
+          {"curve", result.curve},
           {"bytes_up", result.up_bytes},
           {"bytes_down", result.down_bytes},
           {"error_up", Number(result.up.MeanError())},
@@ -71,6 +73,7 @@ absl::StatusOr<QualityOptions> ReadOptions() {
   QualityOptions options{.data_path = absl::GetFlag(FLAGS_data),
                          .eval_windows = absl::GetFlag(FLAGS_eval_windows),
                          .tail_rounds = absl::GetFlag(FLAGS_tail_rounds),
+                         .curve_rounds = absl::GetFlag(FLAGS_curve_rounds),
                          .record_dir = absl::GetFlag(FLAGS_record),
                          .record_rounds = absl::GetFlag(FLAGS_record_rounds),
                          .link_phase_rounds = absl::GetFlag(FLAGS_link_phase_rounds)};
@@ -89,8 +92,8 @@ absl::StatusOr<QualityOptions> ReadOptions() {
     return absl::InvalidArgumentError(
         absl::StrCat("--eval_windows: expected a multiple of ", kEvalRows, ", got ", options.eval_windows));
   }
-  if (options.tail_rounds < 1 || options.record_rounds < 1) {
-    return absl::InvalidArgumentError("--tail_rounds, --record_rounds: expected at least 1");
+  if (options.tail_rounds < 1 || options.record_rounds < 1 || options.curve_rounds < 0) {
+    return absl::InvalidArgumentError("--tail_rounds, --record_rounds: expected at least 1; --curve_rounds: 0 or more");
   }
   std::error_code error;
   if (!options.record_dir.empty()) std::filesystem::create_directories(options.record_dir, error);

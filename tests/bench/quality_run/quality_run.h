@@ -14,6 +14,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -27,6 +28,7 @@ struct QualityOptions {
   std::string data_path;
   int64_t eval_windows = 2048;  // held-out sequences, evenly spaced; a multiple of kEvalRows
   int64_t tail_rounds = 4;      // the last rounds over which the tail loss is averaged
+  int64_t curve_rounds = 0;     // the loss is taken each time after that number of rounds, too; 0: not
   std::string record_dir;       // empty: records nothing
   int64_t record_rounds = 4;    // how many, spread over the run
   // Of runs whose codec is `auto`: the rounds for which every link is said to be without limit, and then for as many
@@ -40,15 +42,16 @@ struct QualityResult {
   bool diverged = false;  // a loss was not finite, or hopeless; `reason` says where
   std::string reason;
   int64_t parameters = 0;
-  int64_t rounds = 0;         // that all fragments have made
-  double loss_start = 0;      // held-out loss, nats per token: of the initial parameters,
-  double loss_half = 0;       // of the anchors after half of the rounds,
-  double loss = 0;            // at the end,
-  double loss_tail = 0;       // mean over the anchors of the last rounds
-  double train_loss_end = 0;  // mean over the last tenth of the steps of all sites
-  int64_t up_bytes = 0;       // chunks of all contributions of one site
-  int64_t down_bytes = 0;     // chunks of all updates to one site
-  LegFigures up;              // of the first site
+  int64_t rounds = 0;                                   // that all fragments have made
+  double loss_start = 0;                                // held-out loss, nats per token: of the initial parameters,
+  double loss_half = 0;                                 // of the anchors after half of the rounds,
+  double loss = 0;                                      // at the end,
+  double loss_tail = 0;                                 // mean over the anchors of the last rounds
+  std::vector<std::pair<core::Version, double>> curve;  // round and loss, in order; with curve_rounds
+  double train_loss_end = 0;                            // mean over the last tenth of the steps of all sites
+  int64_t up_bytes = 0;                                 // chunks of all contributions of one site
+  int64_t down_bytes = 0;                               // chunks of all updates to one site
+  LegFigures up;                                        // of the first site
   LegFigures down;
   double residual_norm = 0;  // of the first site, at the end
   double correlation = 0,

@@ -84,7 +84,8 @@ TEST_F(RunCodecsTest, SparseDownHasRoomForWhatTheRoundsContributionsHold) {
   for (const auto& [contributions, down] : expected) {
     EXPECT_EQ(sparse.Decide(0, 0, {"a"}, contributions), (RoundCodecs{CodecId::kTopk32, down, CodecId::kTopk32}));
   }
-  EXPECT_EQ(sparse.reason_down(), "");
+  EXPECT_EQ(sparse.down(), CodecId::kTopk512);
+  EXPECT_EQ(sparse.reason_down(), "topk512, sparse: for 40 of topk32 in the last round");
   EXPECT_EQ(sparse.all(), (std::set(std::begin(core::kTopkCodecs), std::end(core::kTopkCodecs))));
 }
 
