@@ -184,7 +184,7 @@ class TopkCodec final : public Codec {
     if (!job.add) std::fill_n(job.values, job.count, 0.0f);
     Decoded decoded;
     for (int64_t unit = 0; unit < core::UnitsFor(job.count); ++unit) {
-      // Of a unit that has more, maybe.
+      // The unit may have more.
       const int64_t wanted = job.count - unit * core::kUnitValues;
       Prefetch(job.codes, unit + kUnitsAhead);
       EntriesOf(job.codes, unit).Decode(job.scales + ScaleOffset(unit), wanted, decoded);

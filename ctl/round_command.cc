@@ -95,6 +95,8 @@ absl::StatusOr<core::RunConfig> ReadConfig() {
     const std::optional<core::CodecId> codec = core::CodecFromName(name);
     if (!codec.has_value()) return BadFlag("codec", "one of ", core::AllCodecNames(), ", got '", name, "'");
     config.codec.up = config.codec.down = *codec;
+    config.codec.allow_up.clear();
+    config.codec.allow_down.clear();
   }
   if (const std::string delay = absl::GetFlag(FLAGS_fragment_sync_delay); delay == "auto") {
     config.sync.fragment_sync_delay = core::kAutoDelay;

@@ -18,7 +18,7 @@ void AdviseLeg(const char* leg, CodecId chosen, const std::vector<CodecId>& allo
   if ((codec == CodecId::kSign || codec == CodecId::kRotatedSign) && feedback > 0) {
     advice.push_back(absl::StrCat(what, ": at 1 bit 0 trains better (docs/codecs.md)"));
   }
-  if (core::TopkEntries(codec) > 0 && allowed.empty() && feedback == 0) {
+  if (core::TopkEntries(codec) > 0 && feedback == 0) {
     advice.push_back(absl::StrCat(what, ": it drops most values, and without feedback they are lost; 1 keeps them"));
   }
 }

@@ -74,10 +74,11 @@ void MembershipFields(core::MembershipConfig& membership, SyncMode mode, Fields&
 }
 
 void ValuesFields(core::ValuesConfig& values, core::MergeRule merge, Fields& fields) {
-  fields.NotNegative(
-      {"gate", kByRound,
-       "a contribution longer than this many medians of the fragment's last 16 rounds is refused; 0: off"},
-      &values.gate);
+  fields.NotNegative({"gate", kByRound,
+                      "a contribution longer than this many medians of the fragment's last 16 rounds (of the first 3: "
+                      "than the longest "
+                      "round's) is refused; 0: off"},
+                     &values.gate);
   fields.Any({"clip", kByRound, "such a contribution is scaled down to the gate instead"}, &values.clip,
              "true | false");
   fields.Share({"weight_cap", kByRound, "largest share of a site in a round; 0: off"}, &values.weight_cap);

@@ -112,13 +112,25 @@ absl::Status CheckMayChange(const std::string& key, const core::RunConfig& confi
   }
 }
 
-absl::Status CheckLeg(const char* leg, core::CodecId before, core::CodecId after, bool chooses, bool feeds_back) {
-  if (before == after) return absl::OkStatus();
+// A leg: its codec, or from which one is chosen round by round.
+struct LegSetting {
+  core::CodecId codec;
+  const std::vector<core::CodecId>& allowed;
+
+  bool sparse() const { return !allowed.empty() && core::TopkEntries(allowed.front()) > 0; }
+  const char* text() const { return allowed.empty() ? core::CodecName(codec) : sparse() ? kSparse : kAuto; }
+};
+
+absl::Status CheckLeg(const char* leg, const LegSetting& was, const LegSetting& is, bool feeds_back) {
+  const core::CodecId before = was.codec, after = is.codec;
+  if (was.allowed == is.allowed && (!was.allowed.empty() || before == after)) return absl::OkStatus();
   const auto refused = [&](std::string_view why) {
-    return absl::FailedPreconditionError(absl::StrCat("codec.", leg, ": from ", core::CodecName(before), " to ",
-                                                      core::CodecName(after), ": ", std::string(why)));
+    return absl::FailedPreconditionError(
+        absl::StrCat("codec.", leg, ": from ", was.text(), " to ", is.text(), ": ", std::string(why)));
   };
-  if (chooses) return refused("auto chooses it, and that cannot change in a running run yet");
+  for (const LegSetting* one : {&was, &is}) {
+    if (!one->allowed.empty()) return refused(absl::StrCat(one->text(), " cannot begin or end in a running run yet"));
+  }
   for (const core::CodecId one : {before, after}) {
     if (core::TopkEntries(one) > 0 || one == core::CodecId::kOnebitAdamSign) {
       return refused(absl::StrCat(core::CodecName(one), " cannot begin or end in a running run"));
@@ -140,9 +152,9 @@ absl::Status CheckCodecs(const core::RunConfig& before, const core::RunConfig& a
         "codec.up cannot change in quorum mode: a late contribution has another base than its round, and a round has "
         "one codec");
   }
-  RETURN_IF_ERROR(CheckLeg("up", was.up, is.up, !was.allow_up.empty() || !is.allow_up.empty(),
-                           was.feedback_up > 0 || is.feedback_up > 0));
-  return CheckLeg("down", was.down, is.down, !was.allow_down.empty() || !is.allow_down.empty(),
+  RETURN_IF_ERROR(
+      CheckLeg("up", {was.up, was.allow_up}, {is.up, is.allow_up}, was.feedback_up > 0 || is.feedback_up > 0));
+  return CheckLeg("down", {was.down, was.allow_down}, {is.down, is.allow_down},
                   was.feedback_down > 0 || is.feedback_down > 0);
 }
 

@@ -46,9 +46,10 @@ absl::StatusOr<RoundTimeInput> InputOf(const core::RunConfig& config, const Roun
                        .codec_s_per_value = setting.codec_s_per_value,
                        .merge_s_per_value = setting.merge_s_per_value};
   if (!config.sync.auto_delay()) input.delay = config.sync.fragment_sync_delay;
+  const codecs::LegCodec down = codecs::DownLeg(config).With(DownCodec(config, setting.sites));
   for (const core::Fragment& fragment : map.fragments()) {
     input.fragments.push_back({fragment.parameters, codecs::EncodedBytes(fragment, codecs::UpLeg(config)),
-                               codecs::EncodedBytes(fragment, codecs::DownLeg(config))});
+                               codecs::EncodedBytes(fragment, down)});
   }
   return input;
 }
@@ -149,6 +150,10 @@ std::string PlacementAdvice(const RoundPlan& plan, double hub, double sites) {
 
 }  // namespace
 
+core::CodecId DownCodec(const core::RunConfig& config, int sites) {
+  return config.codec.sparse_down() ? core::SparseDown(config.codec.up, sites) : config.codec.down;
+}
+
 absl::StatusOr<RoundPlan> MakeRoundPlan(const core::RunConfig& config, const RoundSetting& setting) {
   RoundPlan plan{.config = config, .setting = setting};
   ASSIGN_OR_RETURN(plan.input, InputOf(config, setting));
@@ -183,6 +188,7 @@ absl::StatusOr<std::vector<SweepRow>> MakeSweep(const core::RunConfig& config, c
       for (core::Step& offset : swept.sync.fragment_offsets) offset = offset * sync_every / given;
       swept.sync.fragment_sync_delay = core::kAutoDelay;
       swept.codec.up = swept.codec.down = codec;
+      swept.codec.allow_up = swept.codec.allow_down = {};
       ASSIGN_OR_RETURN(RoundTimeInput input, InputOf(swept, setting));
       const RoundTime best = PredictRound(input);
       SweepRow row{.sync_every = sync_every, .codec = codec, .least_delay = best.delay};

@@ -29,6 +29,9 @@ struct RoundSetting {
   core::Manifest manifest;  // of a run whose sites bring the model
 };
 
+// The codec of updates for that number of sites: of `down: sparse`, the one with room for what all of them send.
+core::CodecId DownCodec(const core::RunConfig& config, int sites);
+
 struct RoundPlan {
   core::RunConfig config;
   RoundSetting setting;

@@ -18,7 +18,7 @@
 
 namespace causeway::codecs::cuda {
 
-// All codecs of blocks; topk and onebit_adam_sign stay on the CPU.
+// All but onebit_adam_sign. A GPU encodes topk's family, too; to decode it is UNIMPLEMENTED.
 bool Supports(core::CodecId id);
 
 // The value of `*bad_block` if no block was out of range.

@@ -29,14 +29,18 @@ double Median(std::vector<double> values) {
 
 NormBound BoundOf(const JudgedContribution& judged, const core::NormsOfRounds& history, int64_t sync_every) {
   const double factor = StepsFactor(judged, sync_every);
-  std::vector<double> merged;
-  for (const core::RoundNorms& round : history) merged.insert(merged.end(), round.norms.begin(), round.norms.end());
-  // A round in which nothing moved says nothing about lengths.
-  std::erase(merged, 0.0);
+  std::vector<double> merged, medians;
+  for (const core::RoundNorms& round : history) {
+    // A round in which nothing moved says nothing about lengths.
+    std::vector<double> norms = round.norms;
+    std::erase(norms, 0.0);
+    merged.insert(merged.end(), norms.begin(), norms.end());
+    if (!norms.empty()) medians.push_back(Median(std::move(norms)));
+  }
   if (!merged.empty()) {
     const size_t rounds = history.size();
     const bool few = rounds < kRoundsForMedian;
-    return {(few ? std::ranges::max(merged) : Median(std::move(merged))) * factor,
+    return {(few ? std::ranges::max(medians) : Median(std::move(merged))) * factor,
             absl::StrCat(few ? "the longest of " : "the median of ", rounds, rounds == 1 ? " round" : " rounds")};
   }
   if (judged.others.size() >= kOthersThatDecide) {

@@ -3,8 +3,9 @@
 //
 //   bound = gate · median(‖d‖ merged in the fragment's last 16 rounds) · max(1, steps / H)
 //
-// With fewer than four rounds it is the longest one instead of the median: contributions grow from round to round while
-// the learning rate warms up, and more where error feedback gathers what a sparse codec leaves behind.
+// With fewer than four rounds, the longest of the rounds' own medians: contributions grow from round to round while the
+// learning rate warms up, and more where error feedback gathers what a sparse codec leaves behind; but no site alone,
+// nor one whose contribution was scaled down, makes room for its next.
 //
 // The last factor is for a site that was away: its contribution carries more steps, at most twice as many as there were
 // rounds since its last one. Without history the other contributions of the round decide, if there are at least three;
@@ -30,7 +31,7 @@ namespace causeway::server {
 inline constexpr size_t kRoundsForMedian = 4;
 inline constexpr int kRefusalsToQuarantine =
     3;  // in a row: one may be chance, and its values go out again with the next
-// Without a gate, or with one that scales: a contribution longer than this many medians raises an alarm.
+// Without a gate, or with one that scales: a contribution this many times longer than the typical one raises an alarm.
 inline constexpr double kAlarmingRatio = 8;
 
 // The length against which a contribution is measured.

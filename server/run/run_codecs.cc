@@ -53,9 +53,11 @@ std::optional<RoundCodecs> RunCodecs::Decide(core::FragmentId fragment, core::Ve
   core::CodecId down = settings_.AtVersion(fragment, base).codec.down;
   if (sparse) {
     down = core::SparseDown(up_[fragment], contributions);
-    sparse_down_ = down;
-    sparse_reason_ = absl::StrCat(core::CodecName(down), ", sparse: for ", contributions, " of ",
-                                  core::CodecName(up_[fragment]), " in the last round");
+    if (contributions > 0) {  // none: a rollback
+      sparse_down_ = down;
+      sparse_reason_ = absl::StrCat(core::CodecName(down), ", sparse: for ", contributions, " of ",
+                                    core::CodecName(up_[fragment]), " in the last round");
+    }
   }
   if (choose_down_) down = choose_down_->codec();
   const core::CodecId next_up = settings_.AtVersion(fragment, base + 1).codec.up;

@@ -40,7 +40,7 @@ class ShapesTest(unittest.TestCase):
             self.assertTrue(0.4 < gpu_models.mfu(predicted[name], MODELS[name]) < 0.6, name)
 
     def test_an_unknown_model_is_refused_with_the_names(self):
-        with self.assertRaisesRegex(SystemExit, "expected a model of tiny, 124m.*, got '1.2b'"):
+        with self.assertRaisesRegex(SystemExit, "expected a model of tiny, 17m.*, got '1.2b'"):
             gpu_models.shape_of("1.2b")
 
 

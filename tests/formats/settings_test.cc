@@ -69,8 +69,17 @@ TEST(ChangedConfig, SaysWhyNot) {
   EXPECT_THAT(why(OfRun("model: {kind: external}"), {{"inner.lr", "1"}}),
               HasSubstr("the sites' scripts own their optimizer"));
   EXPECT_THAT(why(OfRun("sync: {mode: quorum}"), {{"codec.up", "int8"}}), HasSubstr("quorum mode"));
-  EXPECT_THAT(why(OfRun("codec: {up: auto}"), {{"codec.up", "int8"}}), HasSubstr("auto chooses it"));
+  const core::RunConfig automatic = OfRun("codec: {up: auto}");
+  for (const char* codec : {"rotated_lm4", "rotated_sign"}) {  // the latter is what it begins with
+    EXPECT_THAT(why(automatic, {{"codec.up", codec}}), HasSubstr("auto cannot begin or end in a running run"));
+  }
   EXPECT_THAT(why(OfRun(), {{"codec.up", "rotated_lm4"}}), HasSubstr("residuals cannot pass"));
+  // topk128 is what sparse stands for with two sites.
+  const core::RunConfig sparse = OfRun("codec: {up: topk, down: sparse}\nmembership: {min_sites: 2}");
+  EXPECT_THAT(why(sparse, {{"codec.down", "topk128"}}), HasSubstr("sparse cannot begin or end in a running run"));
+  EXPECT_THAT(why(OfRun("codec: {up: topk, down: topk128}\nmembership: {min_sites: 2}"), {{"codec.down", "sparse"}}),
+              HasSubstr("sparse cannot begin or end in a running run"));
+  EXPECT_EQ(why(sparse, {{"membership.min_sites", "3"}}), "");
   EXPECT_EQ(why(OfRun("codec: {feedback_up: 0}"), {{"codec.up", "rotated_lm4"}}), "");
 }
 

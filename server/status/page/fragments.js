@@ -44,7 +44,8 @@ function showFragments(status) {
 function codecText(codec, direction) {
   if (!codec[direction]) return DASH;
   return `${codec[direction]}${
-      codec[`auto_${direction}`] ? ' (chosen by the coordinator: auto)' : ' (as run.yaml says)'}`;
+      codec[`auto_${direction}`] ? ' (chosen by the coordinator: auto)' :
+      codec[`reason_${direction}`] ? ' (chosen by the coordinator)' : ' (as run.yaml says)'}`;
 }
 
 function showCodec(status) {

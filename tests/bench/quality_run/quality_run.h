@@ -31,7 +31,7 @@ struct QualityOptions {
   int64_t curve_rounds = 0;     // the loss is taken each time after that number of rounds, too; 0: not
   std::string record_dir;       // empty: records nothing
   int64_t record_rounds = 4;    // how many, spread over the run
-  // Of runs whose codec is `auto`: the rounds for which every link is said to be without limit, and then for as many
+  // For runs whose codec is `auto`: the rounds for which every link is said to be without limit, and then for as many
   // next to nothing. 0: links say nothing.
   int64_t link_phase_rounds = 0;
 };

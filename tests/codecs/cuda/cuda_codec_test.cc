@@ -113,7 +113,7 @@ TEST_P(CudaCodec, GivesTheBytesAndTheResidualOfTheReference) {
 }
 
 TEST_P(CudaCodec, DecodesAndAddsToTheBitsOfTheReference) {
-  if (GetParam() == CodecId::kTopk) GTEST_SKIP() << "no GPU decodes topk";
+  if (core::TopkEntries(GetParam()) > 0) GTEST_SKIP() << "no GPU decodes topk";
   ForEachCase([](const Case& c) {
     const std::vector<float> values = Input(WholeBlocks(c.count), 1), before = UniformValues(WholeBlocks(c.count), 3);
     const Result encoded = OnCpu({c.id, c.count, false, c.in_domain, c.payload}, values, {});

@@ -132,7 +132,9 @@ class Parts:
     def learn(self, folder):
         packed = self.tools.cuda / "text.txt"
         size = ["--models=17m,35m"] if self.on_card else ["--models=tiny", "--settings=float32,data_parallel,sparse"]
-        text = [f"--text={packed}"] if packed.exists() else []  # of tests/gpu/pack --only=learn
+        if (self.tools.cuda / "commit").exists() and not packed.exists():  # a pack
+            raise ValueError(f"expected a text at {packed}, found none: pack with tests/gpu/pack --only=learn")
+        text = [f"--text={packed}"] if packed.exists() else []
         return [self.bench("gpu_learn", folder, f"--out={folder}", f"--build={self.tools.cuda}", f"--coordinators={self.tools.build}",
                            f"--device={self.tools.device}", f"--rows={self.tools.rows}", f"--gpu={self.tools.card}", *size, *text)]
 

@@ -239,6 +239,20 @@ TEST_F(Values, WithClipALongOneIsScaledDownToTheGate) {
   EXPECT_FLOAT_EQ(closed.contributors[0].clip, 0.25f);
   EXPECT_EQ(closed.contributors[1].clip, 1.0f);
   EXPECT_THAT(closed.reason, HasSubstr("eu scaled by 0.25"));
+  ASSERT_EQ(Send("eu", Sent(2, 32.0)), std::nullopt);
+  ASSERT_EQ(Send("us", Sent(2, 1.0)), std::nullopt);
+  EXPECT_FLOAT_EQ(ActionsOf<CloseRound>(last_).at(0).contributors[0].clip, 0.25f) << "it has made no room for itself";
+}
+
+TEST_F(Values, AllSitesTogetherMayGrowInTheFirstRoundsAndNoSiteAlone) {
+  Start(GatedRules(2), {"eu", "us"});
+  for (const double norm : {1.0, 7.0, 49.0}) Round({"eu", "us"}, norm);
+  table_.reset();
+  Start(GatedRules(2), {"eu", "us"});
+  Round({"eu", "us"}, 1.0);
+  ASSERT_EQ(Send("us", Sent(1, 1.0)), std::nullopt);
+  ASSERT_EQ(Send("eu", Sent(1, 7.0)), std::nullopt);
+  EXPECT_THAT(Send("eu", Sent(2, 49.0)).value_or(""), HasSubstr("49 times the longest of 2 rounds"));
 }
 
 TEST_F(Values, SharesBeyondTheCapGoToTheOthersProRata) {

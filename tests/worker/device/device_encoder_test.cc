@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 constexpr core::CodecId kCodecs[] = {
     core::CodecId::kFloat32,    core::CodecId::kBfloat16, core::CodecId::kInt8,        core::CodecId::kInt4,
     core::CodecId::kE3m0,       core::CodecId::kSign,     core::CodecId::kRotatedSign, core::CodecId::kRotatedLm2,
-    core::CodecId::kRotatedLm4, core::CodecId::kTopk};
+    core::CodecId::kRotatedLm4, core::CodecId::kTopk,     core::CodecId::kTopk32};
 
 // θ of a small model on a device, and the fragments that its contributions are made of.
 class DeviceEncoderTest : public ::testing::Test {
