@@ -145,6 +145,15 @@ class ShardsTest(ShardedTest):
         self.assertEqual(swapped.wait(), BAD_INPUT)
         self.assertIn("expected shard 0 of 3, got shard 2 of 3", swapped.log())
 
+    def test_sparse_updates_of_two_shards_have_the_bits_of_one_coordinator(self):
+        config = config_of(steps=60, outer={"optimizer": "sgd", "lr": 1},
+                           codec={"up": "topk32", "down": "sparse", "feedback_up": 0.95, "feedback_down": 1, "exempt": ["norm"]})
+        expected = self.undisturbed(config)
+        run = self.sharded(config)
+        run.start_coordinators()
+        run.start_workers(*SITES)
+        self.assert_same(expected, run.results())
+
     def test_a_relaxed_journal_that_is_killed_changes_no_bit(self):
         expected = self.undisturbed(config_of())
         run = self.sharded(config_of(durability={"journal": "relaxed"}))
