@@ -45,6 +45,11 @@ DrawnRun DrawRun(Chance& chance) {
                                        core::CodecId::kInt8};
   config.codec.up = kCodecs[chance.Below(4)];
   config.codec.down = kCodecs[chance.Below(4)];
+  if (config.codec.up == core::CodecId::kSign && config.codec.down == core::CodecId::kInt8) {  // one in 16; as above
+    config.codec.up = core::CodecId::kTopk32;
+    config.codec.allow_down.assign(std::rbegin(core::kTopkCodecs), std::rend(core::kTopkCodecs));
+    config.codec.down = core::SparseDown(config.codec.up, /*contributions=*/1);
+  }
   config.membership.min_sites = 1;
   const bool quorum = config.sync.mode == core::SyncMode::kQuorum;
   config.membership.grace_ms = quorum ? chance.Between(0, 500) : 0;

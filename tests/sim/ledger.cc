@@ -154,8 +154,10 @@ Ledger::Result Ledger::Merge(core::FragmentId fragment, const v1::DownloadHeader
   for (int i = 0; i < header.merged_size(); ++i) {
     inputs.push_back({header.merged(i), static_cast<float>(header.merged_weights(i)), views[static_cast<size_t>(i)]});
   }
+  codecs::LegCodec down = codecs::DownLeg(config_);
+  if (config_.codec.sparse_down()) down = down.With(core::SparseDown(config_.codec.up, header.merged_size()));
   const server::MergeSettings settings{.outer = {.lr = header.outer_lr(), .momentum = header.outer_momentum()},
-                                       .down = codecs::DownLeg(config_),
+                                       .down = down,
                                        .feedback_down = config_.codec.feedback_down,
                                        .zstd = false,
                                        .rule = config_.membership.merge,
