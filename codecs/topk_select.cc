@@ -126,11 +126,13 @@ std::vector<int> SelectByGroups(std::span<const float> d, int entries) {
   const bool all = candidates.count <= entries;
   const int32_t smallest = all ? 0 : NthLargest(candidates.magnitudes.data(), candidates.count, entries);
   Places kept, equal;  // equal: to the smallest that is kept
+  int64_t larger = 0;
   for (int64_t n = 0; n < candidates.count; ++n) {
+    larger += candidates.magnitudes[n] > smallest ? 1 : 0;
     kept.Add(candidates.indices[n], candidates.magnitudes[n] > smallest);
     equal.Add(candidates.indices[n], candidates.magnitudes[n] == smallest);
   }
-  if (!all) equal.AddFirst(entries - CountAtLeast(candidates.magnitudes.data(), candidates.count, smallest + 1), kept);
+  if (!all) equal.AddFirst(entries - larger, kept);
   std::vector<int> indices;
   indices.reserve(entries);
   kept.Append(entries, indices);

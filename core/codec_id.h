@@ -42,8 +42,8 @@ bool Rotates(CodecId codec);
 // γ = ⟨x, x⟩ / ⟨Q(x), x⟩ of Gaussian values: a codec without feedback shrinks what it encodes, and the outer step with
 // it, by this on average. 1 where a codec does not, or where what it drops depends on the values (topk).
 float CodecGain(CodecId codec);
-int CodeBits(
-    CodecId codec);  // of each value's code, without scales; 0: topk and its family, whose bits depend on density
+// The bits of each value's code, without scales; 0: topk and its family, whose bits depend on density.
+int CodeBits(CodecId codec);
 
 // How many values of each unit a codec of topk's family keeps; 0: another codec.
 constexpr int TopkEntries(CodecId codec) {

@@ -95,8 +95,7 @@ std::string RoundText(const plan::RoundPlan& plan) {
       static_cast<double>(plan.parameters) / 1e6, sync.num_fragments, plan.setting.sites, sync.sync_every, round.delay,
       sync.auto_delay() ? " (auto)" : "", plan.input.waits ? "synchronous" : "quorum",
       LegText(plan, plan.config.codec.up, LegBytes(plan, &plan::FragmentTraffic::up_bytes)),
-      LegText(plan, plan::DownCodec(plan.config, plan.setting.sites),
-              LegBytes(plan, &plan::FragmentTraffic::down_bytes)),
+      LegText(plan, plan.config.codec.down, LegBytes(plan, &plan::FragmentTraffic::down_bytes)),
       MbitText(plan.setting.site_link.up_bytes_per_s), MbitText(plan.setting.hub_link.up_bytes_per_s),
       1000 * plan.setting.round_trip_s, 100 * plan.setting.payload_share);
   absl::StrAppendFormat(&text,
@@ -152,8 +151,8 @@ std::string RoundJson(const plan::RoundPlan& plan) {
   json["longest_in_flight_s"] = LongestInFlight(round);
   json["up"] = leg(plan.config.codec.up, round.up_bytes, round.up_bytes_per_s, round.up_peak_bytes_per_s,
                    round.site_up_busy_s, round.hub_in_busy_s);
-  json["down"] = leg(plan::DownCodec(plan.config, plan.setting.sites), round.down_bytes, round.down_bytes_per_s,
-                     round.down_peak_bytes_per_s, round.site_down_busy_s, round.hub_out_busy_s);
+  json["down"] = leg(plan.config.codec.down, round.down_bytes, round.down_bytes_per_s, round.down_peak_bytes_per_s,
+                     round.site_down_busy_s, round.hub_out_busy_s);
   json["site_needs_mbit"] = MbitJson(plan.site_bytes_per_s);
   json["coordinator_needs_mbit"] = MbitJson(plan.hub_bytes_per_s);
   json["coordinator_memory_bytes"] = plan.memory_bytes();

@@ -46,10 +46,9 @@ absl::StatusOr<RoundTimeInput> InputOf(const core::RunConfig& config, const Roun
                        .codec_s_per_value = setting.codec_s_per_value,
                        .merge_s_per_value = setting.merge_s_per_value};
   if (!config.sync.auto_delay()) input.delay = config.sync.fragment_sync_delay;
-  const codecs::LegCodec down = codecs::DownLeg(config).With(DownCodec(config, setting.sites));
   for (const core::Fragment& fragment : map.fragments()) {
     input.fragments.push_back({fragment.parameters, codecs::EncodedBytes(fragment, codecs::UpLeg(config)),
-                               codecs::EncodedBytes(fragment, down)});
+                               codecs::EncodedBytes(fragment, codecs::DownLeg(config))});
   }
   return input;
 }
@@ -150,13 +149,11 @@ std::string PlacementAdvice(const RoundPlan& plan, double hub, double sites) {
 
 }  // namespace
 
-core::CodecId DownCodec(const core::RunConfig& config, int sites) {
-  return config.codec.sparse_down() ? core::SparseDown(config.codec.up, sites) : config.codec.down;
-}
-
 absl::StatusOr<RoundPlan> MakeRoundPlan(const core::RunConfig& config, const RoundSetting& setting) {
   RoundPlan plan{.config = config, .setting = setting};
-  ASSIGN_OR_RETURN(plan.input, InputOf(config, setting));
+  core::CodecConfig& codec = plan.config.codec;
+  if (codec.sparse_down()) codec.down = core::SparseDown(codec.up, setting.sites);
+  ASSIGN_OR_RETURN(plan.input, InputOf(plan.config, setting));
   plan.round = PredictRound(plan.input);
   for (const FragmentTraffic& fragment : plan.input.fragments) plan.parameters += fragment.parameters;
   const bool residual = config.codec.feedback_down != 0;

@@ -29,11 +29,8 @@ struct RoundSetting {
   core::Manifest manifest;  // of a run whose sites bring the model
 };
 
-// The codec of updates for that number of sites: of `down: sparse`, the one with room for what all of them send.
-core::CodecId DownCodec(const core::RunConfig& config, int sites);
-
 struct RoundPlan {
-  core::RunConfig config;
+  core::RunConfig config;  // with `down: sparse`, its codec.down is that of all the sites
   RoundSetting setting;
   RoundTimeInput input;
   RoundTime round;
