@@ -50,24 +50,6 @@ constexpr bool IsJoining(SiteState state) { return state == SiteState::kJoining;
 // True for a site that has its place in the schedule: it shares the data, and rounds may expect it.
 constexpr bool IsActive(SiteState state) { return state == SiteState::kTraining || state == SiteState::kDraining; }
 
-// The rules' record of one site.
-struct SiteRecord {
-  SessionId session;
-  SiteState state = SiteState::kGone;
-  Ended ended = Ended::kLeft;           // of one that is gone
-  std::string reason;                   // why it is in that state
-  std::vector<Version> first_versions;  // see Entry; empty before the site has entered
-  std::vector<Version> last_merged;     // base version of its last merged contribution, −1 = none
-  int64_t stay = 0;                     // how often the name has joined anew: with the session it identifies a stay
-  // Set by the values of its contributions (server/rounds/value_gate.h).
-  int refusals = 0;          // in a row
-  bool quarantined = false;  // after too many refusals: it follows the updates, and counts for no round
-  bool starts_anew = false;  // its state is void: when it joins, it starts from the anchor
-  int64_t releases = 0;      // how often an operator has released it
-
-  friend bool operator==(const SiteRecord&, const SiteRecord&) = default;
-};
-
 // A contribution that was admitted to a round: it will be merged, or has been.
 struct Admitted {
   Version base = 0;    // of the anchor from which the outer gradient is taken
@@ -78,15 +60,50 @@ struct Admitted {
   friend bool operator==(const Admitted&, const Admitted&) = default;
 };
 
-// ‖d‖ of the contributions merged in a round.
-struct RoundNorms {
-  Version version = 0;  // the version that it made
-  std::vector<double> norms;
+// A contribution that was merged, with a length.
+struct Merged {
+  Version version = 0;  // that its round made
+  Admitted admitted;
+  float factor = 1;  // by which its values were scaled
 
-  friend bool operator==(const RoundNorms&, const RoundNorms&) = default;
+  double length() const { return admitted.norm * double{factor}; }
+  friend bool operator==(const Merged&, const Merged&) = default;
 };
-inline constexpr int kNormRounds = 16;
-using NormsOfRounds = std::deque<RoundNorms>;  // of the last rounds of a fragment, oldest first
+inline constexpr size_t kMergedKept = 16;
+
+// The rules' record of one site.
+struct SiteRecord {
+  SessionId session;
+  SiteState state = SiteState::kGone;
+  Ended ended = Ended::kLeft;           // of one that is gone
+  std::string reason;                   // why it is in that state
+  std::vector<Version> first_versions;  // see Entry; empty before the site has entered
+  std::vector<Version> last_merged;     // base version of its last merged contribution, −1 = none
+  int64_t stay = 0;                     // how often the name has joined anew: with the session it identifies a stay
+  // Set by the values of its contributions (server/rounds/value_gate.h).
+  int refusals = 0;                        // in a row
+  bool quarantined = false;                // after too many refusals: it follows the updates, and counts for no round
+  bool starts_anew = false;                // its state is void: when it joins, it starts from the anchor
+  int64_t releases = 0;                    // how often an operator has released it
+  std::vector<std::deque<Merged>> merged;  // of each fragment the last kMergedKept, oldest first; empty: none yet
+
+  friend bool operator==(const SiteRecord&, const SiteRecord&) = default;
+};
+
+// A contribution that is far longer than the usual, and is merged nevertheless.
+struct Outlier {
+  enum class Kind {
+    kScaled,  // to the gate
+    kBroken,  // again and again, while most others are not: to the usual length from now on
+    kWhole,   // there is no gate
+    kApart,   // the two sites of the run, whose lengths differ by more than the gate: none is scaled for it
+  };
+  Kind kind = Kind::kScaled;
+  SiteId site;  // of kApart the longer one
+  FragmentId fragment = 0;
+  Version version = 0;  // that its round made
+  std::string text;     // "norm 32 is 26 times the usual 1.2, and was scaled by 0.31"
+};
 
 // The whole state of the rules of server/rounds, which a restart of the coordinator must find again.
 struct RoundState {
@@ -98,7 +115,6 @@ struct RoundState {
   std::vector<Version> versions;                          // decided rounds of each fragment
   std::vector<std::map<SiteId, Admitted>> contributions;  // admitted to the open round of each fragment
   std::map<SiteId, SiteRecord> sites;                     // every site that ever joined
-  std::vector<NormsOfRounds> norms;                       // of each fragment
   std::vector<int64_t> tokens;                            // of each fragment: of all contributions merged into it
 
   friend bool operator==(const RoundState&, const RoundState&) = default;

@@ -26,8 +26,8 @@ struct MembershipConfig {
 
 // The contributions that are accepted, by their values (server/rounds/value_gate.h).
 struct ValuesConfig {
-  double gate = 8;        // maximum of a contribution's ‖d‖, in medians of recent ones; 0 = off
-  bool clip = false;      // a contribution beyond the gate is scaled down to it instead of refused
+  double gate = 8;        // how many times the usual length a contribution may have; 0 = off
+  bool clip = false;      // a longer one is scaled down to that instead of refused
   double weight_cap = 0;  // largest share of a site in a round; 0 = off
 
   friend bool operator==(const ValuesConfig&, const ValuesConfig&) = default;

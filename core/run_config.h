@@ -82,9 +82,10 @@ struct InnerConfig {
 // run stored without the key is shared.
 enum class DataMode { kShared, kOwn };
 
-// Those of a new run whose run.yaml does not set data.mode, outer.codec_gain.
+// Those of a new run whose run.yaml does not set data.mode, outer.codec_gain, values.clip.
 inline constexpr DataMode kDataModeOfNewRuns = DataMode::kOwn;
 inline constexpr bool kCodecGainOfNewRuns = true;
+inline constexpr bool kClipOfNewRuns = true;
 
 struct DataConfig {
   DataMode mode = DataMode::kShared;

@@ -48,6 +48,7 @@ ABSL_FLAG(std::string, assets, "",
 ABSL_FLAG(std::string, dtype, "float32", "export: float32, or bfloat16, rounded to nearest, ties to even");
 ABSL_FLAG(std::string, site, "", "drain, release, history: the site's name");
 ABSL_FLAG(int64_t, to, -1, "rollback: a version of which all fragments have a snapshot");
+ABSL_FLAG(bool, all, false, "release: all sites that are in quarantine");
 ABSL_FLAG(bool, yes, false, "stop, rollback: does it without the run's name");
 ABSL_FLAG(bool, markdown, false, "settings: as docs/reference.md");
 ABSL_FLAG(std::vector<std::string>, sizes, {}, "codec-bench: MB of float32, like 16,256");
@@ -154,7 +155,9 @@ absl::Status Drain(Client& client) {
 
 absl::Status Release(Client& client) {
   const std::string site = absl::GetFlag(FLAGS_site);
-  if (site.empty()) return absl::InvalidArgumentError("release: expected --site=NAME");
+  if (site.empty() != absl::GetFlag(FLAGS_all)) {
+    return absl::InvalidArgumentError("release: expected --site=NAME, or --all");
+  }
   return client.Release(site);
 }
 

@@ -29,6 +29,7 @@ namespace causeway::formats {
 // When a change of a setting of a running run holds.
 enum class Holds {
   kFixed,    // never: the run keeps the value it began with
+  kAtOnce,   // as soon as it is changed: it concerns no bit of a round that has closed
   kByRound,  // from a version of each fragment on
   kByStep,   // from an inner step on
   kByStart,  // from the next start of the coordinator, or of each site, on

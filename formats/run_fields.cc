@@ -52,17 +52,17 @@ void OuterFields(core::OuterParameters& outer, bool& codec_gain, Fields& fields)
 
 void MembershipFields(core::MembershipConfig& membership, SyncMode mode, Fields& fields) {
   const bool quorum = mode == SyncMode::kQuorum;
-  fields.Integer({"min_sites", kByRound, "training starts when this number of sites has joined"}, &membership.min_sites,
+  fields.Integer({"min_sites", kAtOnce, "training starts when this number of sites has joined"}, &membership.min_sites,
                  1, core::kMaxSites);
-  fields.Integer({"min_quorum", kByRound,
+  fields.Integer({"min_quorum", kAtOnce,
                   "with fewer active sites the run pauses; in quorum mode a round takes at least this number"},
                  &membership.min_quorum, 1, core::kMaxSites);
-  fields.Integer({"grace_ms", kByRound, "quorum mode: the longest wait for further sites once there is a quorum"},
+  fields.Integer({"grace_ms", kAtOnce, "quorum mode: the longest wait for further sites once there is a quorum"},
                  &membership.grace_ms, 0, quorum ? kMaxMilliseconds : 0,
                  quorum ? "" : "a round in synchronous mode waits for all sites");
-  fields.Integer({"lease_ms", kByRound, "a silent site keeps its place for this long"}, &membership.lease_ms,
+  fields.Integer({"lease_ms", kAtOnce, "a silent site keeps its place for this long"}, &membership.lease_ms,
                  kMinLeaseMs, kMaxMilliseconds);
-  fields.Integer({"max_staleness", kByRound, "quorum mode: the versions that a late contribution may be behind"},
+  fields.Integer({"max_staleness", kAtOnce, "quorum mode: the versions that a late contribution may be behind"},
                  &membership.max_staleness, 0, kMaxStaleness);
   fields.OneOf({"weights", kByRound, "of the sites in a round"}, &membership.weights, kWeightRules);
   fields.OneOf({"merge", kByRound, "how a round's contributions become one outer gradient"}, &membership.merge,
@@ -73,22 +73,18 @@ void MembershipFields(core::MembershipConfig& membership, SyncMode mode, Fields&
       &membership.max_tokens_per_step, 0, kMaxTokensPerStep);
 }
 
-void ValuesFields(core::ValuesConfig& values, core::MergeRule merge, Fields& fields) {
-  fields.NotNegative({"gate", kByRound,
-                      "a contribution longer than this many medians of the fragment's last 16 rounds (of the first 3: "
-                      "than the longest "
-                      "round's) is refused; 0: off"},
+void ValuesFields(core::ValuesConfig& values, Fields& fields) {
+  fields.NotNegative({"gate", kAtOnce,
+                      "a contribution longer than this many times the usual of the sites' last 16 is scaled down to "
+                      "it, or refused; 0: off"},
                      &values.gate);
-  fields.Any({"clip", kByRound, "such a contribution is scaled down to the gate instead"}, &values.clip,
-             "true | false");
-  fields.Share({"weight_cap", kByRound, "largest share of a site in a round; 0: off"}, &values.weight_cap);
+  fields.Any({"clip", kAtOnce, "true: scaled; false: refused, and after three in a row its site is in quarantine"},
+             &values.clip, "true | false");
+  fields.Share({"weight_cap", kAtOnce, "largest share of a site in a round; 0: off"}, &values.weight_cap);
   FieldCheck* const check = fields.check();
   if (check == nullptr) return;
   check->Expect(values.gate == 0 || values.gate >= 1, fields.Path("gate"), "0 (off) or at least 1",
                 absl::StrCat(values.gate));
-  check->Expect(!values.clip || values.gate > 0, fields.Path("clip"), "false without a gate", "true");
-  check->Expect(!values.clip || merge == core::MergeRule::kAverage, fields.Path("clip"),
-                "false with membership.merge: radial_directional, which averages lengths by itself", "true");
 }
 
 void EvalFields(core::EvalConfig& eval, Fields& fields) {
@@ -167,7 +163,7 @@ void RunFields(core::RunConfig& config, Fields& fields) {
   fields.Section("checkpoint", [&] { CheckpointFields(config.checkpoint, fields); });
   fields.Section("offload", [&] { OffloadFields(config.offload, fields); });
   fields.Section("data", [&] { DataFields(config.data, fields); });
-  fields.Section("values", [&] { ValuesFields(config.values, config.membership.merge, fields); });
+  fields.Section("values", [&] { ValuesFields(config.values, fields); });
   fields.Section("durability", [&] {
     fields.OneOf({"journal", kByStart, "when a contribution is acknowledged: on the disk, or written"},
                  &config.durability.journal, kJournalModes);

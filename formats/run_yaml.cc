@@ -95,6 +95,9 @@ absl::StatusOr<core::RunConfig> ParseRunYaml(std::string_view text, const std::s
   if (!message.outer().has_codec_gain()) {
     message.mutable_outer()->set_codec_gain(stored != nullptr ? stored->codec_gain : core::kCodecGainOfNewRuns);
   }
+  if (!message.values().has_clip()) {
+    message.mutable_values()->set_clip(stored != nullptr ? stored->values.clip : core::kClipOfNewRuns);
+  }
   return RunConfigFromMessage(message, check);
 }
 

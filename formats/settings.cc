@@ -29,7 +29,7 @@ class SettingsLister : public Fields {
   void Visit(const Key& key, FieldValue /*value*/, const std::string& expected) override {
     const std::string path = absl::StrReplaceAll(Path(key.name), {{"[0]", "[]"}});
     const bool known = std::ranges::any_of(*settings_, [&](const Setting& one) { return one.key == path; });
-    const bool changes = key.holds == Holds::kByRound || key.holds == Holds::kByStep;
+    const bool changes = key.holds == Holds::kAtOnce || key.holds == Holds::kByRound || key.holds == Holds::kByStep;
     if (!known) settings_->push_back({path, key.holds, changes && key.set == Set::kTaken, key.says, expected, ""});
   }
   void Enter(const char* /*name*/) override {}
@@ -194,6 +194,7 @@ const Setting* FindSetting(const std::string& key) {
 const char* HoldsText(Holds holds) {
   switch (holds) {
     case Holds::kFixed: return "never";
+    case Holds::kAtOnce: return "at once";
     case Holds::kByRound: return "from a round on";
     case Holds::kByStep: return "from a step on";
     case Holds::kByStart: return "at the next start";
@@ -270,7 +271,9 @@ std::vector<std::string> FileDifferences(const core::RunConfig& first, const std
 std::vector<std::string> ConfigChanges(const core::RunConfig& before, const core::RunConfig& after) {
   std::vector<std::string> changes;
   for (const auto& [key, was, is] : DifferencesOf(before, after)) {
-    changes.push_back(absl::StrCat(key, ": ", was, " → ", is));
+    const Setting* const setting = FindSetting(key);
+    const bool at_once = setting != nullptr && setting->holds == Holds::kAtOnce;
+    changes.push_back(absl::StrCat(key, ": ", was, " → ", is, at_once ? " (at once)" : ""));
   }
   return changes;
 }

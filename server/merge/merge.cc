@@ -65,6 +65,7 @@ class RoundMerge {
     std::vector<ContributionReader> readers;
     for (const MergeInput& input : inputs) {
       weights_.push_back(input.weight);
+      factors_.push_back(input.factor);
       readers.emplace_back(input.chunks);
     }
     readers_.assign(threads.threads(), readers);
@@ -88,6 +89,7 @@ class RoundMerge {
   const std::vector<codecs::ChunkSpan> plan_;
   std::vector<OpenChunk> open_;                           // of plan_
   std::vector<float> weights_;                            // λ_m
+  std::vector<float> factors_;                            // f_m
   std::vector<std::vector<ContributionReader>> readers_;  // of each thread
   size_t next_chunk_ = 0;                                 // of plan_, the first that is not merged
   std::atomic<uint64_t> digest_ = 0;
@@ -184,14 +186,14 @@ void RoundMerge::MergeTensors(std::span<const core::TensorPlace> tensors, std::s
 MergeResult RoundMerge::Run(const std::function<void(std::string chunk)>& emit) {
   const std::span<const core::TensorPlace> tensors = fragment_.tensors;
   if (settings_.rule == core::MergeRule::kAverage) {
-    MergeTensors(tensors, std::vector(tensors.size(), weights_), emit);
+    MergeTensors(tensors, std::vector(tensors.size(), ScaledWeights(weights_, factors_)), emit);
     return {digest_, figures_.products, figures_.agreements.Cosines()};
   }
   for (size_t begin = 0, end = 0; begin < tensors.size(); begin = end) {
     int64_t units = 0;
     while (end < tensors.size() && units < kGroupUnitsPerThread * threads_.threads()) units += tensors[end++].units();
     const auto group = tensors.subspan(begin, end - begin);
-    MergeTensors(group, RadialDirectionalWeights(group, readers_.front(), weights_, threads_), emit);
+    MergeTensors(group, RadialDirectionalWeights(group, readers_.front(), weights_, factors_, threads_), emit);
   }
   return {digest_, figures_.products, figures_.agreements.Cosines()};
 }
@@ -200,7 +202,7 @@ void CheckArguments(const core::Fragment& fragment, std::span<const MergeInput> 
                     const FragmentState& state) {
   CHECK(!inputs.empty());
   for (size_t i = 1; i < inputs.size(); ++i) CHECK(inputs[i - 1].site < inputs[i].site);
-  for (const MergeInput& input : inputs) CHECK(input.weight >= 0 && input.weight <= 1);
+  for (const MergeInput& input : inputs) CHECK(input.weight >= 0 && input.weight <= 1 && input.factor <= 1);
   for (const MergeInput& input : inputs) CHECK(Cover(input.chunks, fragment));
   const size_t padded = fragment.padded_values();
   CHECK(state.anchor.size() == padded && state.momentum.size() == padded);

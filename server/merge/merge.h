@@ -1,7 +1,7 @@
 // The arithmetic of a round: contributions in, update and new anchors out, one pass over memory, tile by tile, on all
 // cores.
 //
-//   contributions (encoded, in site order) ─► acc = Σ λ_m d_m ─► x = acc + β ē ─► encode ─► chunk of the update
+//   contributions (encoded, in site order) ─► acc = Σ λ_m f_m d_m ─► x = acc + β ē ─► encode ─► chunk of the update
 //                                                                  ē ← x − g ◄── decode ◄──┘ │
 //                                                          digest ◄── outer step on v and W ◄─┘
 //
@@ -52,6 +52,7 @@ struct MergeInput {
   core::SiteId site;
   float weight = 0;  // λ_m, normalised
   std::span<const codecs::ChunkView> chunks;
+  float factor = 1;  // f_m, by which d_m is scaled first
 };
 
 struct MergeSettings {

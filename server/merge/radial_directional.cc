@@ -85,11 +85,11 @@ struct Counted {
   double weight = 0;          // R
   double length = 0;          // L
 
-  void Add(size_t site, double site_weight, double norm) {
+  void Add(size_t site, double site_weight, double factor, double norm) {
     sites.push_back(site);
     norms.push_back(norm);
     weight += site_weight;
-    length += site_weight * norm;
+    length += site_weight * factor * norm;
   }
   double PerNorm(size_t i, std::span<const float> weights) const {  // λ_m / R / n_m
     return weights[sites[i]] / weight / norms[i];
@@ -98,7 +98,7 @@ struct Counted {
 
 std::vector<Counted> Count(std::span<const core::TensorPlace> tensors,
                            std::span<const ContributionReader> contributions, std::span<const float> weights,
-                           core::ThreadTeam& threads) {
+                           std::span<const float> factors, core::ThreadTeam& threads) {
   std::vector<SumOfSteps> steps;
   for (const core::TensorPlace& tensor : tensors) {
     if (tensor.kind == core::TensorKind::kEmbedding || contributions.size() < 2) continue;
@@ -110,14 +110,14 @@ std::vector<Counted> Count(std::span<const core::TensorPlace> tensors,
   std::vector<Counted> counted(tensors.size());
   for (size_t i = 0; i < steps.size(); ++i) {
     const size_t m = steps[i].sites.front();
-    if (norms[i] >= core::kMinScale) counted[steps[i].tensor - tensors.data()].Add(m, weights[m], norms[i]);
+    if (norms[i] >= core::kMinScale) counted[steps[i].tensor - tensors.data()].Add(m, weights[m], factors[m], norms[i]);
   }
   return counted;
 }
 
-// Computes w_m from r, or λ_m where r is degenerate.
-std::vector<float> WeightsOf(const Counted& counted, double mean_direction, std::span<const float> weights) {
-  const std::vector<float> average(weights.begin(), weights.end());
+// Computes w_m from r, or those of the average where r is degenerate.
+std::vector<float> WeightsOf(const Counted& counted, double mean_direction, std::span<const float> weights,
+                             const std::vector<float>& average) {
   if (mean_direction < kSmallestMeanDirection) return average;
   const double stretch = counted.length / mean_direction;
   if (stretch >= core::kMaxMagnitude) return average;
@@ -132,10 +132,18 @@ std::vector<float> WeightsOf(const Counted& counted, double mean_direction, std:
 
 }  // namespace
 
+std::vector<float> ScaledWeights(std::span<const float> weights, std::span<const float> factors) {
+  std::vector<float> scaled;
+  for (size_t m = 0; m < weights.size(); ++m) scaled.push_back(weights[m] * factors[m]);
+  return scaled;
+}
+
 std::vector<std::vector<float>> RadialDirectionalWeights(std::span<const core::TensorPlace> tensors,
                                                          std::span<const ContributionReader> contributions,
-                                                         std::span<const float> weights, core::ThreadTeam& threads) {
-  const std::vector<Counted> counted = Count(tensors, contributions, weights, threads);
+                                                         std::span<const float> weights, std::span<const float> factors,
+                                                         core::ThreadTeam& threads) {
+  const std::vector<Counted> counted = Count(tensors, contributions, weights, factors, threads);
+  const std::vector<float> average = ScaledWeights(weights, factors);
   std::vector<SumOfSteps> directions;
   for (size_t t = 0; t < tensors.size(); ++t) {
     if (counted[t].sites.size() < 2) continue;
@@ -145,10 +153,10 @@ std::vector<std::vector<float>> RadialDirectionalWeights(std::span<const core::T
     }
   }
   const std::vector<double> lengths = Norms(directions, contributions, threads);
-  std::vector<std::vector<float>> result(tensors.size(), std::vector<float>(weights.begin(), weights.end()));
+  std::vector<std::vector<float>> result(tensors.size(), average);
   for (size_t i = 0; i < directions.size(); ++i) {
     const size_t t = directions[i].tensor - tensors.data();
-    result[t] = WeightsOf(counted[t], lengths[i], weights);
+    result[t] = WeightsOf(counted[t], lengths[i], weights, average);
   }
   return result;
 }

@@ -1,7 +1,7 @@
 // `merge: radial_directional`: lengths and directions of the sites' steps are averaged separately, tensor by tensor, so
 // that differing steps do not shorten each other and η stays valid when the number of sites changes.
 //
-//   g = L · φ(Σ λ_m φ(d_m)),   L = Σ λ_m ‖d_m‖,   φ(x) = x / ‖x‖,   φ(0) = 0
+//   g = L · φ(Σ λ_m φ(d_m)),   L = Σ λ_m f_m ‖d_m‖,   φ(x) = x / ‖x‖,   φ(0) = 0
 //     = Σ w_m d_m,             w_m = L λ_m / (‖d_m‖ r),   r = ‖Σ λ_m φ(d_m)‖
 //
 // So a merge is still a weighted sum, as for the average, and only the weights require reading a tensor twice
@@ -22,7 +22,9 @@
 // d_m are the values of the site's chunks, decoded in their codec's domain. A rotation is orthonormal, so lengths are
 // the same there and nothing is rotated back; a tensor's last block counts whole, including its decoded padding.
 //
-// The weights are those of the average, λ_m, bit by bit:
+// f_m is the factor by which a long contribution is scaled (values.clip): it shortens L, and turns no direction.
+//
+// The weights are those of the average, λ_m f_m, bit by bit:
 //   - for embeddings: a site moves only the rows of tokens it saw, and directions of different rows do not compare;
 //   - where fewer than two sites count: both formulas then agree (one site alone: exactly its d);
 //   - where the mean direction degenerates: r < kSmallestMeanDirection;
@@ -44,9 +46,13 @@ namespace causeway::server {
 // of that many sums in float are under 2^-14. In between, the mean still carries direction.
 inline constexpr double kSmallestMeanDirection = 0x1p-10;
 
-// w_m of each tensor, from λ_m of the round.
+// λ_m f_m.
+std::vector<float> ScaledWeights(std::span<const float> weights, std::span<const float> factors);
+
+// w_m of each tensor, from λ_m and f_m of the round.
 std::vector<std::vector<float>> RadialDirectionalWeights(std::span<const core::TensorPlace> tensors,
                                                          std::span<const ContributionReader> contributions,
-                                                         std::span<const float> weights, core::ThreadTeam& threads);
+                                                         std::span<const float> weights, std::span<const float> factors,
+                                                         core::ThreadTeam& threads);
 
 }  // namespace causeway::server

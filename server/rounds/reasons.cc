@@ -20,7 +20,7 @@ bool BelowQuorum(const RunFacts& facts) {
 std::string QuorumReason(const RunFacts& facts) {
   const int active = facts.NumActive();
   const auto apart = static_cast<int>(facts.ActiveSites().size()) - active;
-  if (active == 0 && apart > 0) return "all active sites are in quarantine (causewayctl release)";
+  if (active == 0 && apart > 0) return "all active sites are in quarantine (causewayctl release --all)";
   if (active == 0) return "no site is in the run; it goes on when one joins";
   return absl::StrCat(active, active == 1 ? " site is active, " : " sites are active, ",
                       apart > 0 ? absl::StrCat(apart, " in quarantine, ") : "", facts.settings.membership.min_quorum,

@@ -11,12 +11,14 @@
 
 namespace causeway::server {
 
+using TokensPerStep = std::function<int64_t(const core::SiteId&)>;  // of a site; null or 0: unknown
+
 struct RoundSettings {
   core::SyncConfig sync;
   core::MembershipConfig membership;
   core::Shard shard;
   core::ValuesConfig values = {.gate = 0};
-  std::function<int64_t(const core::SiteId&)> max_tokens_per_step = nullptr;  // of a site; null or 0: unknown
+  TokensPerStep max_tokens_per_step = nullptr;
 };
 
 }  // namespace causeway::server

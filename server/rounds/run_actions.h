@@ -26,7 +26,7 @@ struct CloseRound {
     core::SiteId site;
     core::Version base = 0;  // of its contribution, up to max_staleness behind the round's
     double weight = 0;       // not normalised, above 0
-    float clip = 1;          // the fraction of its share that is merged
+    float factor = 1;        // by which its values are scaled
   };
   core::FragmentId fragment = 0;
   core::Version base = 0;

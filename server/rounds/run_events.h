@@ -66,12 +66,13 @@ struct ContributionAdmitted {
   int64_t transfer_ms = 0;  // how long its chunks took
   int64_t parameters = 0;   // of the fragment
 };
-// Its values are refused: the open round no longer expects it, and several in a row put the site in quarantine.
+// Its values are refused: the open round no longer expects it.
 struct ContributionRefused {
   core::SiteId site;
   core::FragmentId fragment = 0;
   core::Admitted contribution;
   std::string why;
+  bool too_long = true;  // several in a row put the site in quarantine; else its counts are wrong
 };
 struct SeedComplete {};   // the initial parameters of the shard's own fragments
 struct ModelReplaced {};  // they are void; no site has trained yet
@@ -111,8 +112,8 @@ struct DrainSite {
   core::SiteId site;
   std::string reason;
 };
-struct ReleaseSite {  // out of quarantine: it joins anew, from the anchor
-  core::SiteId site;
+struct ReleaseSite {  // out of quarantine: it joins anew, from the anchor, without a history of lengths
+  core::SiteId site;  // empty: all that are in quarantine
 };
 // Each open round ends unmerged and restores the parameters of `version`; all sites join anew, from them.
 struct RollBackRun {

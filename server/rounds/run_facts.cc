@@ -17,7 +17,6 @@ RunFacts::RunFacts(const RoundSettings& its_settings, core::RoundState its_state
       refused(num_fragments()) {
   state.versions.resize(num_fragments());
   state.contributions.resize(num_fragments());
-  state.norms.resize(num_fragments());
   state.tokens.resize(num_fragments());
   for (auto& [site, record] : state.sites) {
     record.last_merged.resize(num_fragments(), -1);

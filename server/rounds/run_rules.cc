@@ -113,7 +113,7 @@ Outcome On(RuleParts& run, const SiteLeaves& event) {
 // ---- Contributions and initial parameters ----
 
 Outcome On(RuleParts& run, const ContributionAdmitted& event) {
-  run.values.Admit(event);
+  run.values.Admit(event.site);
   run.rounds.Admit(event);
   Outcome outcome;
   CloseRounds(run, outcome.actions);
@@ -167,12 +167,14 @@ Outcome On(RuleParts& run, const MembershipChanged& event) {
   if ((run.facts.state.paused && !membership.paused) || run.facts.state.stopped != membership.stopped) {
     run.pace.InterruptedAll();  // sites stood still
   }
+  const std::vector<SiteId> released = shard.Released(membership);
   const std::vector<SiteId> entered = shard.Take(membership);
   run.holds.Pause(membership.paused);
   for (const auto& [site, member] : membership.sites) run.members.Follow(site, member.state);
   for (const SiteId& site : entered) outcome.actions.push_back(shard.Place(site));
   if (another_seeder) shard.AskForSeed(outcome.actions);
   CloseRounds(run, outcome.actions);
+  for (const SiteId& site : released) run.facts.state.sites.at(site).merged.clear();
   return outcome;
 }
 
@@ -228,9 +230,16 @@ Outcome On(RuleParts& run, const StopRun&) { return {.status = Stop(run)}; }
 Outcome On(RuleParts& run, const DrainSite& event) { return {.status = run.members.Drain(event.site, event.reason)}; }
 
 Outcome On(RuleParts& run, const ReleaseSite& event) {
-  Outcome outcome{.status = run.values.Release(event.site)};
-  if (!outcome.status.ok() || run.facts.state.sites.at(event.site).state == SiteState::kGone) return outcome;
-  Drop(run, {.site = event.site, .reason = "released by an operator; joins anew, from the anchor"}, outcome.actions);
+  Outcome outcome;
+  const absl::StatusOr<std::vector<SiteId>> released = run.values.Release(event.site);
+  outcome.status = released.status();
+  if (!released.ok()) return outcome;
+  for (const SiteId& site : *released) {
+    if (run.facts.state.sites.at(site).state == SiteState::kGone) continue;
+    Drop(run, {.site = site, .reason = "released by an operator; joins anew, from the anchor"}, outcome.actions);
+  }
+  // After the rounds that close without them: what these merge is of before the release, too.
+  for (const SiteId& site : *released) run.facts.state.sites.at(site).merged.clear();
   return outcome;
 }
 
@@ -302,7 +311,11 @@ RunState RunRules::run_state() const { return StateOf(parts_->facts); }
 bool RunRules::held() const { return parts_->facts.held; }
 bool RunRules::doubted() const { return parts_->holds.raised(); }
 RoundPhase RunRules::Phase(core::FragmentId fragment) const { return parts_->rounds.Phase(fragment); }
-const std::vector<Outlier>& RunRules::outliers() const { return parts_->values.outliers(); }
+std::vector<core::Outlier> RunRules::Outliers() const { return parts_->values.Outliers(); }
+absl::Status RunRules::CheckChange(const core::MembershipConfig& membership,
+                                   const TokensPerStep& max_tokens_per_step) const {
+  return parts_->values.CheckChange(membership, max_tokens_per_step);
+}
 std::vector<SiteId> RunRules::ActiveSites() const { return parts_->facts.ActiveSites(); }
 std::vector<core::Version> RunRules::LastAdmitted(const SiteId& site) const {
   return parts_->rounds.LastAdmitted(site);

@@ -65,8 +65,8 @@ class RunRules {
   RoundPhase Phase(core::FragmentId fragment) const;
   // The reason why the open round waits: "1 of 2 for a quorum; waiting for asia, us"; empty before any contribution.
   std::string RoundReason(core::FragmentId fragment) const;
-  // Contributions of recent rounds that were merged although they were long: there is no gate, or one that scales.
-  const std::vector<Outlier>& outliers() const;
+  // Contributions of recent rounds that were merged although they were long.
+  std::vector<core::Outlier> Outliers() const;
 
   std::vector<core::SiteId> ActiveSites() const;  // in bytewise order
   bool AnySiteIn() const;                         // including joining ones
@@ -79,6 +79,10 @@ class RunRules {
   // of it in synchronous mode (two rounds of each fragment lie between), or once all steps are done from the next one.
   // FAILED_PRECONDITION: `at_step`, if it is given, is before that.
   absl::StatusOr<ChangePlace> PlaceOfChange(core::Step steps, std::optional<core::Step> at_step) const;
+
+  // FAILED_PRECONDITION: by these settings, but not by the present ones, a site's last contribution would be refused
+  // for what it counts.
+  absl::Status CheckChange(const core::MembershipConfig& membership, const TokensPerStep& max_tokens_per_step) const;
 
   core::Membership membership() const;  // of shard 0, for the others
   ShardReport report() const;           // of another, for shard 0

@@ -64,6 +64,15 @@ std::vector<SiteId> ShardRules::Unknown(const Membership& membership) const {
   return unknown;
 }
 
+std::vector<SiteId> ShardRules::Released(const Membership& membership) const {
+  std::vector<SiteId> released;
+  for (const auto& [site, member] : membership.sites) {
+    const auto record = facts_.state.sites.find(site);
+    if (record != facts_.state.sites.end() && member.releases > record->second.releases) released.push_back(site);
+  }
+  return released;
+}
+
 std::vector<SiteId> ShardRules::Take(const Membership& membership) {
   core::RoundState& state = facts_.state;
   std::vector<SiteId> entered;

@@ -27,6 +27,7 @@ class ShardRules {
   std::vector<Dropped> Ended(const core::Membership& membership) const;
   std::vector<core::SiteId> Unknown(const core::Membership& membership) const;
   std::vector<core::SiteId> Take(const core::Membership& membership);
+  std::vector<core::SiteId> Released(const core::Membership& membership) const;  // from quarantine, before Take
   Enter Place(const core::SiteId& site) const;
   // The initial parameters are requested by every shard that learns of the seeder; shard 0 requests its own part.
   bool IsNews(const core::SiteId& seeder, const std::vector<Dropped>& ended) const;

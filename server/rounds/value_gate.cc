@@ -1,54 +1,68 @@
 #include "server/rounds/value_gate.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/check.h"
 
 namespace causeway::server {
 namespace {
 
-constexpr size_t kOthersThatDecide = 2;  // three, with the one being judged
+constexpr double kMostRoundsOfSteps = 4;
 
-double StepsFactor(const JudgedContribution& judged, int64_t sync_every) {
-  const double steps = static_cast<double>(judged.admitted.steps) / static_cast<double>(sync_every);
-  const double possible = 2.0 * static_cast<double>(std::max<core::Version>(1, judged.rounds_since));
-  return std::max(1.0, std::min(steps, possible));
+double Nth(std::vector<double> values, int64_t place) {
+  CHECK(!values.empty());
+  std::nth_element(values.begin(), values.begin() + place, values.end());
+  return values[place];
+}
+
+// The version's round had at least three contributions, and more than half of them were not scaled.
+bool MostWereNotScaled(const core::RoundState& state, core::FragmentId fragment, core::Version version) {
+  int all = 0, scaled = 0;
+  for (const auto& [site, record] : state.sites) {
+    const MergedOfSite* const merged = HistoryOf(record, fragment);
+    if (merged == nullptr) continue;
+    const auto found = std::ranges::find(*merged, version, &core::Merged::version);
+    if (found == merged->end()) continue;
+    ++all;
+    scaled += found->factor < 1;
+  }
+  return all >= 3 && 2 * scaled < all;
 }
 
 }  // namespace
 
-double Median(std::vector<double> values) {
-  CHECK(!values.empty());
-  const auto middle = values.begin() + (std::ssize(values) - 1) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+const MergedOfSite* HistoryOf(const core::SiteRecord& record, core::FragmentId fragment) {
+  return record.merged.empty() || record.merged[fragment].empty() ? nullptr : &record.merged[fragment];
 }
 
-NormBound BoundOf(const JudgedContribution& judged, const core::NormsOfRounds& history, int64_t sync_every) {
-  const double factor = StepsFactor(judged, sync_every);
-  std::vector<double> merged, medians;
-  for (const core::RoundNorms& round : history) {
-    // A round in which nothing moved says nothing about lengths.
-    std::vector<double> norms = round.norms;
-    std::erase(norms, 0.0);
-    merged.insert(merged.end(), norms.begin(), norms.end());
-    if (!norms.empty()) medians.push_back(Median(std::move(norms)));
-  }
-  if (!merged.empty()) {
-    const size_t rounds = history.size();
-    const bool few = rounds < kRoundsForMedian;
-    return {(few ? std::ranges::max(medians) : Median(std::move(merged))) * factor,
-            absl::StrCat(few ? "the longest of " : "the median of ", rounds, rounds == 1 ? " round" : " rounds")};
-  }
-  if (judged.others.size() >= kOthersThatDecide) {
-    const double median = Median(judged.others);
-    if (median > 0) return {median * factor, absl::StrCat("the median of the ", judged.others.size(), " others")};
-  }
-  return {std::sqrt(static_cast<double>(judged.parameters)) * factor,
-          "one that moves each value by 1 (no round to compare it with yet)"};
+double UpperMedian(std::vector<double> values) {
+  const int64_t middle = std::ssize(values) / 2;
+  return Nth(std::move(values), middle);
+}
+
+std::optional<double> OwnLength(const MergedOfSite& merged) {
+  if (merged.empty()) return std::nullopt;
+  std::vector<double> lengths;
+  for (const core::Merged& one : merged) lengths.push_back(one.length());
+  if (lengths.size() < kFewMerged) return std::ranges::max(lengths);
+  const int64_t lower = (std::ssize(lengths) - 1) / 2;
+  return Nth(std::move(lengths), lower);
+}
+
+double StepsFactor(int64_t steps, core::Version rounds_since, int64_t sync_every) {
+  const double rounds = static_cast<double>(steps) / static_cast<double>(sync_every);
+  const double possible = 2.0 * static_cast<double>(std::max<core::Version>(1, rounds_since));
+  return std::max(1.0, std::min({rounds, possible, kMostRoundsOfSteps}));
+}
+
+bool IsBroken(const core::RoundState& state, const core::SiteId& site, core::FragmentId fragment) {
+  const MergedOfSite* const merged = HistoryOf(state.sites.at(site), fragment);
+  if (merged == nullptr || std::ssize(*merged) < kScaledToBroken) return false;
+  return std::all_of(merged->end() - kScaledToBroken, merged->end(), [&](const core::Merged& one) {
+    return one.factor < 1 && MostWereNotScaled(state, fragment, one.version);
+  });
 }
 
 std::vector<double> CappedShares(std::span<const double> weights, double cap) {

@@ -1,59 +1,55 @@
-// Accepts or refuses contributions by their length. A site whose arithmetic has gone wrong, or that means harm, sends
-// values that are well-formed but ruin the model; compared with those of recent rounds they are long.
+// Which contributions are long. A site whose arithmetic has gone wrong, or that means harm, sends values that are
+// well-formed but ruin the model; beside what is usual they are long. So are those of honest sites after a change of
+// the learning rate, a pause, a restart without a checkpoint: a long contribution is therefore scaled, not refused.
 //
-//   bound = gate · median(‖d‖ merged in the fragment's last 16 rounds) · max(1, steps / H)
+//   own of a site    the median length of its last 16 contributions to the fragment, as they were merged (norm times
+//                    factor); of fewer than four the longest
+//   usual U          the upper median of own over the sites in the run: of two the longer, of four the third
+//   allowed          gate · U · max(1, min(steps / H, 4, 2 · rounds since its last))
 //
-// With fewer than four rounds, the longest of the rounds' own medians: contributions grow from round to round while the
-// learning rate warms up, and more where error feedback gathers what a sparse codec leaves behind; but no site alone,
-// nor one whose contribution was scaled down, makes room for its next.
+// Lengths count as merged, so that a contribution that was scaled raises the usual by as much as was let in. Before any
+// site has a history, the round's own upper median is the usual if it has at least three contributions; with one or two
+// none is long, because no third says which of them is wrong. A contribution without a length is no history.
 //
-// The last factor is for a site that was away: its contribution carries more steps, at most twice as many as there were
-// rounds since its last one. Without history the other contributions of the round decide, if there are at least three;
-// otherwise the root mean square of a value, which may be 1 at most: parameters are seldom that large, let alone their
-// change in a round. A site that trains alone is compared with the rounds of its present stay. A short contribution is
-// never lengthened. ‖d‖ is the norm of the decoded contribution.
+// A site that was scaled three times in a row while most others were not is broken: it is merged at the usual length,
+// without the gate's room, until it is not long. A length beyond 10⁹ · max(U, √values) is absurd, and is refused.
 //
-// Pure; one owner at a time. Source: docs/security.md, section "Values".
+// Pure. Source: docs/security.md, section "Values"; docs/decisions/0021-values-are-watched.md.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "core/ids.h"
 #include "core/membership.h"
-#include "core/round_config.h"
 
 namespace causeway::server {
 
-inline constexpr size_t kRoundsForMedian = 4;
-inline constexpr int kRefusalsToQuarantine =
-    3;  // in a row: one may be chance, and its values go out again with the next
-// Without a gate, or with one that scales: a contribution this many times longer than the typical one raises an alarm.
+// Refused in a row until a site is in quarantine: one may be chance, and its values go out again with the next.
+inline constexpr int kRefusalsToQuarantine = 3;
+inline constexpr int kScaledToBroken = 3;
+inline constexpr size_t kFewMerged = 4;  // with fewer, the longest is a site's own length
+inline constexpr double kAbsurdRatio = 1e9;
+// Without a gate, a contribution this many times longer than the usual one raises an alarm.
 inline constexpr double kAlarmingRatio = 8;
 
-// The length against which a contribution is measured.
-struct NormBound {
-  double typical = 0;  // the median or the longest, times the factor for steps
-  std::string of;      // "the median of 16 rounds"
+using MergedOfSite = std::deque<core::Merged>;  // oldest first
 
-  double Ratio(double norm) const { return norm / typical; }
-};
+// The site's contributions to the fragment; null: none.
+const MergedOfSite* HistoryOf(const core::SiteRecord& record, core::FragmentId fragment);
+std::optional<double> OwnLength(const MergedOfSite& merged);  // nothing without a history
+// For an even number of values, the upper of the two in the middle. Needs at least one value.
+double UpperMedian(std::vector<double> values);
 
-struct JudgedContribution {
-  core::FragmentId fragment = 0;
-  core::Admitted admitted;         // with its norm
-  int64_t parameters = 0;          // of the fragment
-  core::Version rounds_since = 0;  // since its last merged contribution, or its first version
-  std::vector<double> others;      // norms of the others in the open round
-};
+// How many rounds' steps count for a contribution's length.
+double StepsFactor(int64_t steps, core::Version rounds_since, int64_t sync_every);
 
-NormBound BoundOf(const JudgedContribution& judged, const core::NormsOfRounds& history, int64_t sync_every);
-
-// The median; for an even number of values, the lower of the two in the middle. Needs at least one value.
-double Median(std::vector<double> values);
+// Whether the site's last three contributions to the fragment were scaled, each in a round of at least three of which
+// more than half were not.
+bool IsBroken(const core::RoundState& state, const core::SiteId& site, core::FragmentId fragment);
 
 // Shares that sum to 1, none above `cap`: any excess goes to the others pro rata, until there is none. Where the cap
 // leaves no room (cap × contributors ≤ 1), all are equal.

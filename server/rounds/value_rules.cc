@@ -1,8 +1,10 @@
 #include "server/rounds/value_rules.h"
 
 #include <algorithm>
-#include <iterator>
+#include <cmath>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -21,50 +23,57 @@ namespace {
 
 constexpr double kEver = 1e15;  // rounds
 
-std::string Describe(const NormBound& bound, double norm) {
-  return absl::StrFormat("norm %.2g is %.2g times %s", norm, bound.Ratio(norm), bound.of);
-}
-
-// The rounds that a contribution is compared with. A site that trains alone and came back without its checkpoint begins
-// with a fresh optimizer, whose first steps are long; no other site says what is usual now. So the rounds of its
-// present stay alone count then, and before the first of them none, unless it has been refused: then it is no fresh
-// start.
-core::NormsOfRounds HistoryFor(const core::RoundState& state, const SiteId& site, FragmentId fragment) {
-  const core::NormsOfRounds& all = state.norms[fragment];
-  const auto active = std::ranges::count_if(state.sites, [](const auto& one) { return IsActive(one.second.state); });
-  const SiteRecord& record = state.sites.at(site);
-  if (active > 1) return all;
-  core::NormsOfRounds own;
-  std::ranges::copy_if(all, std::back_inserter(own),
-                       [&](const auto& round) { return round.version > record.first_versions[fragment]; });
-  return own.empty() && record.refusals > 0 ? all : own;
-}
-
-}  // namespace
-
-absl::Status ValueRules::Check(const SiteId& site, FragmentId fragment, const core::Admitted& contribution) const {
-  RETURN_IF_ERROR(CheckQuarantine(site, fragment));
-  return CheckCounts(site, fragment, contribution);
-}
-
-absl::Status ValueRules::CheckCounts(const SiteId& site, FragmentId fragment,
-                                     const core::Admitted& contribution) const {
+// INVALID_ARGUMENT names the setting that is broken.
+absl::Status CheckCounts(const SiteId& site, const core::Admitted& contribution, core::WeightRule weights,
+                         const TokensPerStep& max_tokens_per_step) {
   const int64_t tokens = contribution.tokens, steps = contribution.steps;
   if (tokens < 0 || steps < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected tokens and steps of at least 0, got ", tokens, " tokens and ", steps, " steps"));
   }
-  if (facts_.Of(fragment).membership.weights != core::WeightRule::kUniform && (tokens == 0 || steps == 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("contributions are weighted by tokens (weights): expected at least one token and one step, got ",
-                     tokens, " tokens and ", steps, " steps"));
+  if (weights != core::WeightRule::kUniform && (tokens == 0 || steps == 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "contributions are weighted by tokens (membership.weights): expected at least one token and one step, got ",
+        tokens, " tokens and ", steps, " steps"));
   }
-  const int64_t per_step =
-      facts_.settings.max_tokens_per_step == nullptr ? 0 : facts_.settings.max_tokens_per_step(site);
+  const int64_t per_step = max_tokens_per_step == nullptr ? 0 : max_tokens_per_step(site);
   if (per_step == 0 || tokens / per_step + (tokens % per_step != 0) <= steps) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("expected at most ", per_step, " tokens in each of ", steps,
                                                  " steps (run.yaml's batch, or membership.max_tokens_per_step), got ",
                                                  tokens));
+}
+
+bool IsIn(const SiteRecord& record) { return record.state != core::SiteState::kGone; }
+
+std::string Describe(double norm, double allowed, double usual) {
+  return absl::StrFormat("norm %.2g is %.2g times the usual %.2g", norm, norm / allowed, usual);
+}
+
+}  // namespace
+
+// Counts are measured by the newest settings, whatever round they are for: what a change lets in comes in at once.
+absl::Status ValueRules::Check(const SiteId& site, FragmentId fragment, const core::Admitted& contribution) const {
+  const auto refused = facts_.refused[fragment].find(site);
+  if (refused != facts_.refused[fragment].end()) return absl::FailedPreconditionError(refused->second);
+  return CheckCounts(site, contribution, facts_.settings.membership.weights, facts_.settings.max_tokens_per_step);
+}
+
+absl::Status ValueRules::CheckChange(const core::MembershipConfig& membership,
+                                     const TokensPerStep& max_tokens_per_step) const {
+  const core::MembershipConfig& now = facts_.settings.membership;
+  for (const auto& [site, record] : facts_.state.sites) {
+    for (FragmentId p = 0; p < facts_.num_fragments() && IsIn(record); ++p) {
+      const MergedOfSite* const merged = HistoryOf(record, p);
+      if (merged == nullptr) continue;
+      const core::Admitted& last = merged->back().admitted;
+      if (!CheckCounts(site, last, now.weights, facts_.settings.max_tokens_per_step).ok()) continue;
+      const absl::Status after = CheckCounts(site, last, membership.weights, max_tokens_per_step);
+      if (after.ok()) continue;
+      return absl::FailedPreconditionError(
+          absl::StrCat("site ", site, "'s last contribution would be refused: ", after.message()));
+    }
+  }
+  return absl::OkStatus();
 }
 
 // The steps that count for a weight. In synchronous mode a site takes sync_every between two rounds; one that joins
@@ -75,92 +84,84 @@ int64_t ValueRules::CountedSteps(const SiteId& site, FragmentId fragment, const 
   return facts_.synchronous() ? std::min(contribution.steps, most) : contribution.steps;
 }
 
-absl::Status ValueRules::CheckQuarantine(const SiteId& site, FragmentId fragment) const {
-  const SiteRecord& record = facts_.state.sites.at(site);
-  if (record.quarantined) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "site ", site, " is in quarantine after ", record.refusals,
-        " refused contributions: an operator's causewayctl release --site=", site, " lets it start from the anchor"));
+std::optional<double> ValueRules::Usual(FragmentId fragment) const {
+  std::vector<double> own;
+  for (const auto& [site, record] : facts_.state.sites) {
+    const MergedOfSite* const merged = IsIn(record) ? HistoryOf(record, fragment) : nullptr;
+    if (merged != nullptr) own.push_back(*OwnLength(*merged));
   }
-  const auto refused = facts_.refused[fragment].find(site);
-  return refused == facts_.refused[fragment].end() ? absl::OkStatus() : absl::FailedPreconditionError(refused->second);
+  return own.empty() ? std::nullopt : std::optional(UpperMedian(std::move(own)));
 }
 
-NormBound ValueRules::BoundFor(const SiteId& site, FragmentId fragment, const core::Admitted& contribution,
-                               int64_t parameters) const {
+// The usual length, for as many steps.
+double ValueRules::Allowed(const SiteId& site, FragmentId fragment, int64_t steps, double usual) const {
   const SiteRecord& record = facts_.state.sites.at(site);
-  const Version since = std::max(record.last_merged[fragment], record.first_versions[fragment] - 1);
-  JudgedContribution judged{.fragment = fragment,
-                            .admitted = contribution,
-                            .parameters = parameters,
-                            .rounds_since = facts_.state.versions[fragment] - since,
-                            .others = {}};
-  for (const auto& [other, admitted] : facts_.state.contributions[fragment]) {
-    if (other != site && admitted.norm > 0) judged.others.push_back(admitted.norm);
-  }
-  return BoundOf(judged, HistoryFor(facts_.state, site, fragment), facts_.settings.sync.sync_every);
+  const Version before = record.first_versions.empty() ? -1 : record.first_versions[fragment] - 1;
+  const Version since = std::max(record.last_merged[fragment], before);
+  return usual * StepsFactor(steps, facts_.state.versions[fragment] - since, facts_.settings.sync.sync_every);
 }
 
 std::optional<std::string> ValueRules::WhyTooLong(const SiteId& site, FragmentId fragment,
                                                   const core::Admitted& contribution, int64_t parameters) const {
-  const core::ValuesConfig& values = facts_.Of(fragment).values;
-  if (values.gate == 0 || values.clip) return std::nullopt;
-  const NormBound bound = BoundFor(site, fragment, contribution, parameters);
-  if (bound.Ratio(contribution.norm) <= values.gate) return std::nullopt;
-  return absl::StrCat(Describe(bound, contribution.norm), "; at most ", values.gate, " are taken (values.gate)");
+  const core::ValuesConfig& values = facts_.settings.values;
+  if (values.gate == 0) return std::nullopt;
+  const std::optional<double> usual = Usual(fragment);
+  const double norm = contribution.norm, one = std::sqrt(static_cast<double>(parameters));
+  if (!(norm <= kAbsurdRatio * std::max(usual.value_or(0), one))) {
+    return absl::StrFormat("norm %.2g is absurd: the usual is %.2g, and %.2g moves each value by 1 (values.gate)", norm,
+                           usual.value_or(0), one);
+  }
+  if (!usual || (values.clip && !facts_.state.sites.at(site).quarantined)) return std::nullopt;
+  const double allowed = Allowed(site, fragment, contribution.steps, *usual);
+  if (norm <= values.gate * allowed) return std::nullopt;
+  return absl::StrCat(Describe(norm, allowed, *usual), "; at most ", values.gate, " are taken (values.gate)");
 }
 
 void ValueRules::Refuse(const ContributionRefused& event) {
   CHECK(!facts_.state.contributions[event.fragment].contains(event.site));
   facts_.refused[event.fragment][event.site] = absl::StrCat("base version ", event.contribution.base, ": ", event.why);
   SiteRecord& record = facts_.state.sites[event.site];
-  if (++record.refusals < kRefusalsToQuarantine) return;
+  if (!event.too_long || record.quarantined || ++record.refusals < kRefusalsToQuarantine) return;
   record.quarantined = true;
   record.reason = absl::StrCat("in quarantine: ", record.refusals,
                                " contributions in a row were refused, the last one to fragment ", event.fragment,
                                " because ", event.why);
 }
 
-void ValueRules::Admit(const ContributionAdmitted& event) {
-  const core::Admitted& contribution = event.contribution;
-  if (contribution.norm > 0 && event.parameters > 0) {
-    const NormBound bound = BoundFor(event.site, event.fragment, contribution, event.parameters);
-    if (bound.Ratio(contribution.norm) > kAlarmingRatio) {
-      // Scaled to the gate it is soon undone; otherwise by as many rounds as it was too long, at the least.
-      const double ratio = facts_.Of(event.fragment).values.clip ? 0 : std::min(bound.Ratio(contribution.norm), kEver);
-      outliers_.push_back({.site = event.site,
-                           .fragment = event.fragment,
-                           .base = facts_.state.versions[event.fragment],
-                           .text = Describe(bound, contribution.norm),
-                           .rounds = std::max<Version>(core::kNormRounds, static_cast<Version>(ratio))});
-    }
-  }
-  facts_.state.sites[event.site].refusals = 0;
+void ValueRules::Admit(const SiteId& site) {
+  SiteRecord& record = facts_.state.sites[site];
+  if (record.quarantined) record.reason.clear();
+  record.quarantined = false;
+  record.refusals = 0;
 }
 
 void ValueRules::RollBack(Version version) {
-  for (FragmentId p = 0; p < facts_.num_fragments(); ++p) {
-    std::erase_if(facts_.state.norms[p], [&](const core::RoundNorms& round) { return round.version > version; });
-    facts_.refused[p].clear();
+  for (auto& [site, record] : facts_.state.sites) {
+    for (MergedOfSite& merged : record.merged) {
+      std::erase_if(merged, [&](const core::Merged& one) { return one.version > version; });
+    }
   }
-  std::erase_if(outliers_, [&](const Outlier& outlier) { return outlier.base >= version; });
+  for (auto& refused : facts_.refused) refused.clear();
+  std::erase_if(unscaled_, [&](const Unscaled& one) { return one.outlier.version > version; });
 }
 
-absl::Status ValueRules::Release(const SiteId& site) {
-  const auto found = facts_.state.sites.find(site);
-  if (found == facts_.state.sites.end()) {
+absl::StatusOr<std::vector<SiteId>> ValueRules::Release(const SiteId& site) {
+  if (!site.empty() && !facts_.state.sites.contains(site)) {
     return absl::FailedPreconditionError(absl::StrCat("the run has no site ", site));
   }
-  SiteRecord& record = found->second;
-  // Another shard may have the site in quarantine, without reporting it here.
-  if (!record.quarantined && facts_.settings.shard.alone()) {
-    return absl::FailedPreconditionError(absl::StrCat("site ", site, " is not in quarantine"));
+  std::vector<SiteId> released;
+  for (auto& [name, record] : facts_.state.sites) {
+    // Another shard may have the site in quarantine, without reporting it here.
+    if ((!site.empty() && name != site) || (!record.quarantined && facts_.settings.shard.alone())) continue;
+    record.quarantined = false;
+    record.refusals = 0;
+    record.starts_anew = true;
+    ++record.releases;
+    released.push_back(name);
   }
-  record.quarantined = false;
-  record.refusals = 0;
-  record.starts_anew = true;
-  ++record.releases;
-  return absl::OkStatus();
+  if (!released.empty()) return released;
+  return absl::FailedPreconditionError(site.empty() ? "no site is in quarantine"
+                                                    : absl::StrCat("site ", site, " is not in quarantine"));
 }
 
 void ValueRules::Forget(const SiteId& site) {
@@ -171,19 +172,12 @@ void ValueRules::Close(CloseRound& close) {
   std::vector<std::string> said;
   Weigh(close, said);
   Cap(close, said);
-  Clip(close, said);
+  Scale(close, said);
   if (!said.empty()) absl::StrAppend(&close.reason, "; ", absl::StrJoin(said, ", "));
-  std::vector<double> norms;
-  for (const CloseRound::Contributor& contributor : close.contributors) {
-    const double norm = facts_.state.contributions[close.fragment].at(contributor.site).norm;
-    if (norm > 0) norms.push_back(norm);
-  }
-  core::NormsOfRounds& history = facts_.state.norms[close.fragment];
-  if (!norms.empty()) history.push_back({close.base + 1, std::move(norms)});
-  if (history.size() > core::kNormRounds) history.pop_front();
+  Remember(close);
   facts_.refused[close.fragment].clear();
-  std::erase_if(outliers_, [&](const Outlier& outlier) {
-    return outlier.fragment == close.fragment && outlier.base + outlier.rounds <= close.base;
+  std::erase_if(unscaled_, [&](const Unscaled& one) {
+    return one.outlier.fragment == close.fragment && one.outlier.version + one.rounds <= close.base + 1;
   });
 }
 
@@ -202,7 +196,7 @@ void ValueRules::Weigh(CloseRound& close, std::vector<std::string>& said) const 
 }
 
 void ValueRules::Cap(CloseRound& close, std::vector<std::string>& said) const {
-  const double cap = facts_.Of(close.fragment).values.weight_cap;
+  const double cap = facts_.settings.values.weight_cap;
   if (cap == 0) return;
   std::vector<double> weights;
   for (const CloseRound::Contributor& contributor : close.contributors) weights.push_back(contributor.weight);
@@ -217,18 +211,100 @@ void ValueRules::Cap(CloseRound& close, std::vector<std::string>& said) const {
   }
 }
 
-void ValueRules::Clip(CloseRound& close, std::vector<std::string>& said) const {
-  const core::ValuesConfig& values = facts_.Of(close.fragment).values;
-  if (!values.clip) return;
-  for (CloseRound::Contributor& contributor : close.contributors) {
-    const core::Admitted& admitted = facts_.state.contributions[close.fragment].at(contributor.site);
-    if (admitted.norm <= 0 || HistoryFor(facts_.state, contributor.site, close.fragment).empty()) continue;
-    const NormBound bound = BoundFor(contributor.site, close.fragment, admitted, /*parameters=*/1);
-    const double ratio = bound.Ratio(admitted.norm) / values.gate;
-    if (ratio <= 1) continue;
-    contributor.clip = static_cast<float>(1 / ratio);
-    said.push_back(absl::StrFormat("%s scaled by %.2g", contributor.site, contributor.clip));
+void ValueRules::Scale(CloseRound& close, std::vector<std::string>& said) {
+  const core::ValuesConfig& values = facts_.settings.values;
+  const FragmentId p = close.fragment;
+  std::vector<double> norms;  // of this round
+  for (const auto& [site, admitted] : facts_.state.contributions[p]) {
+    if (admitted.norm > 0) norms.push_back(admitted.norm);
   }
+  std::optional<double> usual = Usual(p);
+  if (!usual && norms.size() >= 3) usual = UpperMedian(std::move(norms));
+  if (!usual || (values.gate > 0 && !values.clip)) return;
+  for (CloseRound::Contributor& contributor : close.contributors) {
+    const core::Admitted& admitted = facts_.state.contributions[p].at(contributor.site);
+    const double allowed = Allowed(contributor.site, p, admitted.steps, *usual), ratio = admitted.norm / allowed;
+    if (values.gate > 0 && ratio > values.gate) {
+      const bool broken = IsBroken(facts_.state, contributor.site, p);
+      contributor.factor = static_cast<float>((broken ? 1 : values.gate) / ratio);
+      said.push_back(absl::StrFormat("%s scaled by %.2g%s", contributor.site, contributor.factor,
+                                     broken ? ", to the usual length" : ""));
+    } else if (values.gate == 0 && ratio > kAlarmingRatio) {
+      unscaled_.push_back({{.kind = core::Outlier::Kind::kWhole,
+                            .site = contributor.site,
+                            .fragment = p,
+                            .version = close.base + 1,
+                            .text = Describe(admitted.norm, allowed, *usual)},
+                           std::max<Version>(core::kMergedKept, static_cast<Version>(std::min(ratio, kEver)))});
+    }
+  }
+}
+
+void ValueRules::Remember(const CloseRound& close) {
+  for (const CloseRound::Contributor& contributor : close.contributors) {
+    const core::Merged merged{.version = close.base + 1,
+                              .admitted = facts_.state.contributions[close.fragment].at(contributor.site),
+                              .factor = contributor.factor};
+    if (merged.length() <= 0) continue;
+    SiteRecord& record = facts_.state.sites[contributor.site];
+    record.merged.resize(facts_.num_fragments());
+    MergedOfSite& history = record.merged[close.fragment];
+    history.push_back(merged);
+    if (history.size() > core::kMergedKept) history.pop_front();
+  }
+}
+
+// The site's newest contribution to a fragment was scaled: a broken one first, then the one that lost most.
+void ValueRules::AddScaled(const SiteId& site, std::vector<core::Outlier>& outliers) const {
+  std::optional<core::Outlier> worst;
+  float factor = 1;
+  for (FragmentId p = 0; p < facts_.num_fragments(); ++p) {
+    const MergedOfSite* const merged = HistoryOf(facts_.state.sites.at(site), p);
+    if (merged == nullptr || merged->back().factor >= 1) continue;
+    const core::Merged& last = merged->back();
+    if (last.version + static_cast<Version>(core::kMergedKept) <= facts_.state.versions[p]) continue;
+    const auto kind = IsBroken(facts_.state, site, p) ? core::Outlier::Kind::kBroken : core::Outlier::Kind::kScaled;
+    if (worst && (kind < worst->kind || (kind == worst->kind && last.factor >= factor))) continue;
+    const auto whole = std::find_if(merged->rbegin(), merged->rend(), [](const auto& one) { return one.factor >= 1; });
+    factor = last.factor;
+    worst = core::Outlier{.kind = kind,
+                          .site = site,
+                          .fragment = p,
+                          .version = last.version,
+                          .text = absl::StrFormat("norm %.2g was scaled by %.2g, number %d in a row",
+                                                  last.admitted.norm, last.factor, whole - merged->rbegin())};
+  }
+  if (worst) outliers.push_back(*std::move(worst));
+}
+
+void ValueRules::AddApart(std::vector<core::Outlier>& outliers) const {
+  const double gate = facts_.settings.values.gate;
+  for (FragmentId p = 0; p < facts_.num_fragments() && gate > 0; ++p) {
+    std::vector<std::pair<double, SiteId>> own;
+    for (const auto& [site, record] : facts_.state.sites) {
+      const MergedOfSite* const merged = IsIn(record) ? HistoryOf(record, p) : nullptr;
+      if (merged != nullptr && merged->size() >= kFewMerged) own.emplace_back(*OwnLength(*merged), site);
+    }
+    if (own.size() != 2) continue;
+    std::ranges::sort(own);
+    const auto& [shorter, longer] = std::tie(own[0], own[1]);
+    if (longer.first <= gate * shorter.first) continue;
+    outliers.push_back({.kind = core::Outlier::Kind::kApart,
+                        .site = longer.second,
+                        .fragment = p,
+                        .version = facts_.state.versions[p],
+                        .text = absl::StrFormat("contributions of %s have the usual length %.2g, those of %s %.2g",
+                                                longer.second, longer.first, shorter.second, shorter.first)});
+    return;
+  }
+}
+
+std::vector<core::Outlier> ValueRules::Outliers() const {
+  std::vector<core::Outlier> outliers;
+  for (const auto& [site, record] : facts_.state.sites) AddScaled(site, outliers);
+  AddApart(outliers);
+  for (const Unscaled& one : unscaled_) outliers.push_back(one.outlier);
+  return outliers;
 }
 
 }  // namespace causeway::server

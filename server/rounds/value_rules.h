@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "server/rounds/run_actions.h"
 #include "server/rounds/run_events.h"
 #include "server/rounds/run_facts.h"
@@ -24,30 +25,39 @@ class ValueRules {
   absl::Status Check(const core::SiteId& site, core::FragmentId fragment, const core::Admitted& contribution) const;
   std::optional<std::string> WhyTooLong(const core::SiteId& site, core::FragmentId fragment,
                                         const core::Admitted& contribution, int64_t parameters) const;
+  // FAILED_PRECONDITION: by these settings, but not by the present ones, a site's last contribution would be refused
+  // for what it counts.
+  absl::Status CheckChange(const core::MembershipConfig& membership, const TokensPerStep& max_tokens_per_step) const;
 
-  void Admit(const ContributionAdmitted& event);  // before its round has it
+  void Admit(const core::SiteId& site);           // which ends its quarantine
   void Refuse(const ContributionRefused& event);  // several in a row put the site in quarantine
-  void Close(CloseRound& close);  // sets the weights, and the norms against which later ones are measured
+  void Close(CloseRound& close);                  // sets weights and factors, and remembers the lengths
   void RollBack(core::Version version);
-  absl::Status Release(const core::SiteId& site);  // from quarantine
-  void Forget(const core::SiteId& site);           // it is gone
+  // From quarantine; of all sites: those that are. Returns those that join anew.
+  absl::StatusOr<std::vector<core::SiteId>> Release(const core::SiteId& site);
+  void Forget(const core::SiteId& site);  // it is gone
 
-  // Contributions of recent rounds that were merged although they were long: there is no gate, or one that scales.
-  const std::vector<Outlier>& outliers() const { return outliers_; }
+  // Contributions of recent rounds that were merged although they were long; at most one of each site and kind.
+  std::vector<core::Outlier> Outliers() const;
 
  private:
-  absl::Status CheckQuarantine(const core::SiteId& site, core::FragmentId fragment) const;
-  absl::Status CheckCounts(const core::SiteId& site, core::FragmentId fragment,
-                           const core::Admitted& contribution) const;
+  struct Unscaled {
+    core::Outlier outlier;
+    core::Version rounds;  // that contributions of the usual length need to undo it
+  };
+
   int64_t CountedSteps(const core::SiteId& site, core::FragmentId fragment, const core::Admitted& contribution) const;
-  NormBound BoundFor(const core::SiteId& site, core::FragmentId fragment, const core::Admitted& contribution,
-                     int64_t parameters) const;
+  std::optional<double> Usual(core::FragmentId fragment) const;  // U; nothing without any history
+  double Allowed(const core::SiteId& site, core::FragmentId fragment, int64_t steps, double usual) const;
   void Weigh(CloseRound& close, std::vector<std::string>& said) const;
   void Cap(CloseRound& close, std::vector<std::string>& said) const;
-  void Clip(CloseRound& close, std::vector<std::string>& said) const;
+  void Scale(CloseRound& close, std::vector<std::string>& said);
+  void Remember(const CloseRound& close);
+  void AddScaled(const core::SiteId& site, std::vector<core::Outlier>& outliers) const;
+  void AddApart(std::vector<core::Outlier>& outliers) const;
 
   RunFacts& facts_;
-  std::vector<Outlier> outliers_;  // whose rounds are not over
+  std::vector<Unscaled> unscaled_;  // whose rounds are not over
 };
 
 }  // namespace causeway::server

@@ -21,7 +21,7 @@ transport::DownloadHeader HeaderOf(const RoundRecord& round, int num_chunks) {
   for (const RoundRecord::Contributor& contributor : round.contributors) {
     header.merged.push_back(contributor.site);
     header.merged_bases.push_back(contributor.base);
-    header.merged_weights.push_back(contributor.weight);
+    header.merged_weights.push_back(contributor.weight * contributor.factor);
   }
   return header;
 }

@@ -54,7 +54,7 @@ void Decisions::Carry(const CloseRound& action, RunParts& run) {
   MergeJob job;
   for (size_t i = 0; i < action.contributors.size(); ++i) {
     const CloseRound::Contributor& contributor = action.contributors[i];
-    round.contributors.push_back({contributor.site, contributor.base, normalized[i] * contributor.clip});
+    round.contributors.push_back({contributor.site, contributor.base, normalized[i], contributor.factor});
     job.contributions.push_back(uploads_.Take(action.fragment, contributor.site));
     run.members[contributor.site].merged_weight += normalized[i];
   }

@@ -66,7 +66,9 @@ void OpenUploads::Complete(const v1::UploadHeader& header, const Upload& upload,
   if (!status.ok()) {
     // A repeat of an admitted contribution is also answered only when that is durable: it may still be on its way to
     // the journal.
-    if (absl::IsInvalidArgument(status)) Refuse(header, admitted, std::string(status.message()), run, perform);
+    if (absl::IsInvalidArgument(status)) {
+      Refuse(header, {.contribution = admitted, .why = std::string(status.message()), .too_long = false}, run, perform);
+    }
     run.outbox.Then([verdict, answer = VerdictOf(status)] { verdict(answer); });
     if (upload.contribution != nullptr && !absl::IsAlreadyExists(status))
       Forget(header.fragment(), site, upload, run.rules.state());
@@ -80,7 +82,7 @@ void OpenUploads::Complete(const v1::UploadHeader& header, const Upload& upload,
   admitted.norm = upload.contribution->Norm();
   const int64_t parameters = model_.fact().map().fragment(header.fragment()).parameters;
   if (const auto why = run.rules.WhyTooLong(site, header.fragment(), admitted, parameters)) {
-    Refuse(header, admitted, *why, run, perform);
+    Refuse(header, {.contribution = admitted, .why = *why}, run, perform);
     run.outbox.Then([verdict, why = *why] { verdict(Refused(why)); });
     Forget(header.fragment(), site, upload, run.rules.state());
     return;
@@ -94,22 +96,31 @@ void OpenUploads::Complete(const v1::UploadHeader& header, const Upload& upload,
   const int64_t begun_ms = arriving->begun_ms;
   figures_.Arrived(header.fragment(), run.rules.state().versions[header.fragment()] + 1, site, begun_ms);
   run.members[site].norm = {.fragment = header.fragment(), .base = admitted.base, .norm = admitted.norm};
+  if (run.rules.state().sites.at(site).quarantined) {
+    run.outbox.Note("release", site, -1, "its contribution is of the usual length again");
+    run.outbox.StateChanged();
+  }
   const ContributionAdmitted event{site, header.fragment(), admitted, now_ms - begun_ms, parameters};
   perform(run.rules.Handle(event, now_ms).actions);
   run.outbox.Then([verdict] { verdict(AdmittedVerdict()); });
 }
 
-void OpenUploads::Refuse(const v1::UploadHeader& header, const core::Admitted& admitted, const std::string& why,
-                         RunParts& run, Perform perform) {
-  const core::SiteId& site = header.context().site();
-  run.members[site].norm = {
-      .fragment = header.fragment(), .base = admitted.base, .norm = admitted.norm, .refused = why};
+void OpenUploads::Refuse(const v1::UploadHeader& header, ContributionRefused refused, RunParts& run, Perform perform) {
+  const core::SiteId& site = refused.site = header.context().site();
+  refused.fragment = header.fragment();
+  run.members[site].norm = {.fragment = refused.fragment,
+                            .base = refused.contribution.base,
+                            .norm = refused.contribution.norm,
+                            .refused = refused.why};
   run.outbox.StateChanged();
-  spdlog::warn("site {}: its contribution to fragment {} is refused: {}", site, header.fragment(), why);
-  run.outbox.Note("refuse", site, header.fragment(), why);
-  perform(run.rules.Handle(ContributionRefused{site, header.fragment(), admitted, why}, clock_.NowMs()).actions);
+  const bool was_quarantined = run.rules.state().sites.at(site).quarantined;  // it is known for what it sends
+  if (!was_quarantined) {
+    spdlog::warn("site {}: its contribution to fragment {} is refused: {}", site, refused.fragment, refused.why);
+    run.outbox.Note("refuse", site, refused.fragment, refused.why);
+  }
+  perform(run.rules.Handle(refused, clock_.NowMs()).actions);
   const core::SiteRecord& record = run.rules.state().sites.at(site);
-  if (!record.quarantined) return;
+  if (!record.quarantined || was_quarantined) return;
   spdlog::error("site {}: {}", site, record.reason);
   run.outbox.Note("quarantine", site, -1, record.reason);
 }

@@ -70,8 +70,7 @@ class OpenUploads {
   void Forget(const core::SiteId& site, const core::RoundState& state);  // all that was not admitted
 
  private:
-  void Refuse(const v1::UploadHeader& header, const core::Admitted& admitted, const std::string& why, RunParts& run,
-              Perform perform);
+  void Refuse(const v1::UploadHeader& header, ContributionRefused refused, RunParts& run, Perform perform);
   void Forget(core::FragmentId fragment, const core::SiteId& site, const Upload& upload, const core::RoundState& state);
 
   const RunModel& model_;

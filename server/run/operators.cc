@@ -73,6 +73,10 @@ absl::Status Operators::Release(const core::SiteId& site) {
     RETURN_IF_ERROR(outcome.status);
     actions = std::move(outcome.actions);
     run.outbox.StateChanged();
+    for (const auto& [name, record] : run.rules.state().sites) {
+      if (!site.empty() && name != site) continue;
+      if (Member* const member = run.members.Find(name)) member->norm = {};
+    }
     run.outbox.Note("release", site, -1, "by an operator: it starts from the anchor");
     return absl::OkStatus();
   });

@@ -26,7 +26,7 @@ class Operators {
   // FAILED_PRECONDITION: this is not shard 0 (names its address), or there is nothing to do.
   absl::Status Drain(const core::SiteId& site);
   absl::Status ChangeRun(v1::ChangeRunRequest::Change change);
-  absl::Status Release(const core::SiteId& site);  // from quarantine
+  absl::Status Release(const core::SiteId& site);  // from quarantine; empty: all sites
   // The parameters of a kept version become the newest, and all sites join anew, from them. Returns the resulting
   // version of each fragment. FAILED_PRECONDITION: the version is not kept; the message lists those that are.
   absl::StatusOr<std::vector<core::Version>> RollBack(core::Version version);

@@ -141,7 +141,8 @@ absl::Status Parameters::MergeOne(MergeJob& job) {
   std::vector<MergeInput> inputs;
   for (const auto& contribution : job.contributions) views.push_back(contribution->Views());
   for (size_t i = 0; i < views.size(); ++i) {
-    inputs.push_back({round.contributors[i].site, round.contributors[i].weight, views[i]});
+    const RoundRecord::Contributor& contributor = round.contributors[i];
+    inputs.push_back({contributor.site, contributor.weight, views[i], contributor.factor});
   }
   settings.outer = round.outer;
   FitResidual(fragment, settings.feedback_down, slot.state);

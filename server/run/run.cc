@@ -67,6 +67,8 @@ absl::StatusOr<core::SettingsRevision> Run::ChangeSettings(const SettingsForms::
   if (options_.settings.change == nullptr) return absl::UnimplementedError("this coordinator cannot change settings");
   ASSIGN_OR_RETURN(SettingsForms::Changed changed, options_.settings.change(before, changes));
   if (changed.changes.empty()) return absl::FailedPreconditionError("the run has these values already");
+  const RoundSettings then = RulesOf(changed.config, options_.shard);
+  RETURN_IF_ERROR(rules->CheckChange(then.membership, then.max_tokens_per_step));
   const std::optional<core::Step> wanted = at_step > 0 ? std::optional(at_step) : std::nullopt;
   ASSIGN_OR_RETURN(ChangePlace place, rules->PlaceOfChange(before.steps, wanted));
   const core::Step steps = changed.config.steps;

@@ -1,6 +1,7 @@
 #include "server/run/run_view.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 
@@ -99,6 +100,11 @@ SiteStatus StatusOf(const RunView& run, const SiteId& site, const SiteRecord& re
   if (const auto eval = run.eval_loss.by_site.find(site); eval != run.eval_loss.by_site.end()) {
     status.eval = {eval->second.loss, eval->second.versions};
   }
+  double squares = 0;
+  for (const auto& merged : record.merged) {
+    if (!merged.empty()) squares += merged.back().admitted.norm * merged.back().admitted.norm;
+  }
+  status.sent_norm = std::sqrt(squares);
   status.refusals = record.refusals;
   status.quarantined = record.quarantined;
   SetContributing(run, record, status);
@@ -145,9 +151,7 @@ StatusSnapshot SnapshotOf(const RunView& run) {
   for (const auto& [site, found] : run.admission.strangers().Present(run.options.clock->NowMs())) {
     snapshot.strangers.push_back({site, std::string(DoubtName(found.doubt)), found.text});
   }
-  for (const Outlier& outlier : run.rules.outliers()) {
-    snapshot.outliers.push_back({outlier.site, outlier.fragment, outlier.base + 1, outlier.text});
-  }
+  snapshot.outliers = run.rules.Outliers();
   if (!run.model.known() || !run.parameters->is_set()) return snapshot;  // before the seed nothing has a version
   for (const core::Fragment& fragment : run.model.map().fragments()) {
     if (!run.options.shard.Owns(fragment.id)) continue;

@@ -84,11 +84,12 @@ void FindResidual(const SiteStatus& site, Alarms& alarms) {
   if (!site.residual || site.state == SiteState::kGone) return;
   const ResidualTrend& trend = *site.residual;
   if (!(trend.now >= kGrowth * trend.before && trend.now > trend.largest_ago)) return;
-  alarms.push_back({.name = "residual_growing",
-                    .severity = Severity::kWarning,
-                    .site = site.name,
-                    .text = absl::StrFormat("the residual of %s grew from %.3g to %.3g in 10 rounds", site.name,
-                                            trend.before, trend.now)});
+  alarms.push_back(
+      {.name = "residual_growing",
+       .severity = Severity::kWarning,
+       .site = site.name,
+       .text = absl::StrFormat("the residual of %s grew from %.3g to %.3g times what it sends in 10 rounds", site.name,
+                               trend.before, trend.now)});
 }
 
 void FindSilent(const SiteStatus& site, Alarms& alarms) {
@@ -244,16 +245,19 @@ void FindStrangers(const StatusSnapshot& snapshot, Alarms& alarms) {
   alarms.push_back({.name = "history_lost", .severity = Severity::kCritical, .text = snapshot.completed});
 }
 
-void FindRefused(const SiteStatus& site, Alarms& alarms) {
+void FindRefused(const StatusSnapshot& snapshot, const SiteStatus& site, Alarms& alarms) {
   if (site.quarantined) {
+    const bool all = std::ranges::all_of(
+        snapshot.sites, [](const SiteStatus& one) { return one.quarantined || !core::IsActive(one.state); });
     alarms.push_back(
         {.name = "site_quarantined",
          .severity = Severity::kCritical,
          .site = site.name,
          .text = absl::StrCat(site.name, " is in quarantine: ", site.refusals, " contributions in a row were refused",
                               site.norm.refused.empty() ? "" : ", the last one because ", site.norm.refused,
-                              "; causewayctl release --site=", site.name)});
-  } else if (site.refusals > 0 && !site.norm.refused.empty()) {
+                              all ? "; no round closes: causewayctl release --all"
+                                  : absl::StrCat("; causewayctl release --site=", site.name))});
+  } else if (!site.norm.refused.empty()) {
     alarms.push_back({.name = "contribution_refused",
                       .severity = Severity::kWarning,
                       .site = site.name,
@@ -272,7 +276,7 @@ void FindNoisy(const SiteStatus& site, Alarms& alarms) {
 }
 
 // The global model evaluates as well as before that round.
-bool IsOvercome(const StatusSnapshot& snapshot, const OutlierStatus& outlier) {
+bool IsOvercome(const StatusSnapshot& snapshot, const core::Outlier& outlier) {
   std::optional<double> before, after;
   for (const EvalPoint& point : snapshot.eval_history) {
     (point.version < outlier.version ? before : after) = point.loss;
@@ -281,15 +285,22 @@ bool IsOvercome(const StatusSnapshot& snapshot, const OutlierStatus& outlier) {
 }
 
 void FindOutliers(const StatusSnapshot& snapshot, Alarms& alarms) {
-  for (const OutlierStatus& outlier : snapshot.outliers) {
-    if (IsOvercome(snapshot, outlier)) continue;
-    alarms.push_back({.name = "outlier_merged",
-                      .severity = Severity::kCritical,
-                      .site = outlier.site,
-                      .fragment = outlier.fragment,
-                      .text = absl::StrCat(outlier.site, " contributed to version ", outlier.version, " of fragment ",
-                                           outlier.fragment, " what is far too long: ", outlier.text,
-                                           "; causewayctl rollback --to=VERSION takes it back")});
+  using enum core::Outlier::Kind;
+  for (const core::Outlier& outlier : snapshot.outliers) {
+    if (outlier.kind == kWhole && IsOvercome(snapshot, outlier)) continue;
+    const bool critical = outlier.kind == kBroken || outlier.kind == kWhole;
+    Alarm& alarm = alarms.emplace_back(Alarm{.name = outlier.kind == kApart ? "lengths_apart" : "outlier_merged",
+                                             .severity = critical ? Severity::kCritical : Severity::kWarning,
+                                             .site = outlier.site,
+                                             .fragment = outlier.fragment});
+    if (outlier.kind == kApart) {
+      alarm.text = absl::StrCat(outlier.text, " in fragment ", outlier.fragment, ": other data, or another lr?");
+      continue;
+    }
+    alarm.text = absl::StrCat(outlier.site, " contributed to version ", outlier.version, " of fragment ",
+                              outlier.fragment, " what is far too long: ", outlier.text);
+    if (outlier.kind == kWhole) alarm.text += "; causewayctl rollback --to=VERSION takes it back";
+    if (outlier.kind == kBroken) alarm.text += "; most others' were not, so it counts at the usual length alone";
   }
 }
 
@@ -348,7 +359,7 @@ Alarms FindAlarms(const StatusSnapshot& snapshot) {
   for (const SiteStatus& site : snapshot.sites) FindResidual(site, alarms);
   for (const SiteStatus& site : snapshot.sites) FindSilent(site, alarms);
   for (const SiteStatus& site : snapshot.sites) FindLossApart(site, alarms);
-  for (const SiteStatus& site : snapshot.sites) FindRefused(site, alarms);
+  for (const SiteStatus& site : snapshot.sites) FindRefused(snapshot, site, alarms);
   for (const SiteStatus& site : snapshot.sites) FindNoisy(site, alarms);
   FindOutliers(snapshot, alarms);
   FindPaused(snapshot, alarms);

@@ -93,11 +93,13 @@ void StatusHistory::NoteRedials(const StatusSnapshot& snapshot, SiteStatus& stat
   if (lately) status.redialled_unix_ms = site.redialled_unix_ms;
 }
 
-// A round of all fragments is complete when all contributions are merged: the norm is that of all together.
+// A round of all fragments is complete when all contributions are merged. The residual is measured by what the site
+// sends, so that a change of the learning rate, or the start of a sparse codec, is no growth.
 void StatusHistory::NoteResidual(const StatusSnapshot& snapshot, SiteStatus& status, Site& site) {
   const auto fragments = static_cast<int64_t>(std::max<size_t>(1, snapshot.fragments.size()));
   const int64_t rounds = status.progress->contributions_merged / fragments;
-  const double norm = status.progress->residual_norm;
+  if (status.sent_norm <= 0) return;
+  const double norm = status.progress->residual_norm / status.sent_norm;
   if (rounds < site.rounds) {  // a site of that name began anew
     site.norms.clear();
     site.largest_norm = 0;

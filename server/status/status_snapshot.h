@@ -99,7 +99,8 @@ struct SiteStatus {
   std::optional<Missed> missed;       // the newest round decided without it while it was active
   core::Version staleness = 0;        // of its last merged contribution: rounds behind
   Norm norm;
-  int refusals = 0;  // consecutive contributions refused for their values
+  double sent_norm = 0;  // ‖d‖ of its last merged contributions, of all fragments together; 0: unknown
+  int refusals = 0;      // consecutive contributions refused for their length
   bool quarantined = false;
   std::string noisy;                   // the limit that it exceeds; empty: none in the last minute
   std::optional<double> lease_s_left;  // set while its control stream is broken
@@ -157,14 +158,6 @@ struct WaitingStranger {
   std::string text;
 };
 
-// A contribution that was merged although it is far longer than those of recent rounds.
-struct OutlierStatus {
-  core::SiteId site;
-  core::FragmentId fragment = 0;
-  core::Version version = 0;  // made, or to be made, by its round
-  std::string text;
-};
-
 // A shard that shard 0 does not hear.
 struct AwayShard {
   int shard = 0;
@@ -215,7 +208,7 @@ struct StatusSnapshot {
   ScrubStatus scrub;
   std::vector<WaitingStranger> strangers;  // in bytewise order of site
   std::string completed;  // how the end of the state, lost with the machine's power, was made good; empty: it was not
-  std::vector<OutlierStatus> outliers;
+  std::vector<core::Outlier> outliers;
   std::vector<AwayShard> away;  // of shard 0's others
   std::string failure;          // why the coordinator cannot continue; empty: it can
 

@@ -194,13 +194,15 @@ absl::Status CheckSites(const Database& database, const std::map<core::SiteId, c
 }
 
 constexpr char kContributionColumns[] =
-    "SELECT site, base, tokens, steps, segment, offset, chunk_bytes, chunk_digests, weight, norm FROM contributions ";
+    "SELECT site, base, tokens, steps, segment, offset, chunk_bytes, chunk_digests, weight, norm, "
+    "factor FROM contributions ";
 
 StoredContribution ContributionFrom(const SqlRow& row) {
   return {.site = row.Text(0),
           .admitted = {.base = row.Integer(1), .tokens = row.Integer(2), .steps = row.Integer(3), .norm = row.Real(9)},
           .extent = ExtentFrom(row, 4),
-          .weight = static_cast<float>(row.Real(8))};
+          .weight = static_cast<float>(row.Real(8)),
+          .factor = static_cast<float>(row.Real(10))};
 }
 
 absl::Status LoadContributors(Database& database, StoredRound& round) {
@@ -208,7 +210,8 @@ absl::Status LoadContributors(Database& database, StoredRound& round) {
       absl::StrCat(kContributionColumns, "WHERE fragment = ? AND merged_version = ? ORDER BY site, base");
   return database.Query(sql, {int64_t{round.record.fragment}, round.record.base + 1}, [&](const SqlRow& row) {
     StoredContribution contribution = ContributionFrom(row);
-    round.record.contributors.push_back({contribution.site, contribution.admitted.base, contribution.weight});
+    round.record.contributors.push_back(
+        {contribution.site, contribution.admitted.base, contribution.weight, contribution.factor});
     if (contribution.extent.segment != 0) round.contributions.push_back(std::move(contribution));
     return absl::OkStatus();
   });
@@ -273,18 +276,24 @@ absl::Status LoadRounds(Database& database, core::FragmentId fragment, StoredFra
   return absl::OkStatus();
 }
 
-absl::StatusOr<core::NormsOfRounds> LoadNorms(Database& database, core::FragmentId fragment) {
-  core::NormsOfRounds rounds;
-  RETURN_IF_ERROR(database.Query(
-      "SELECT merged_version, norm FROM contributions WHERE fragment = ?1 AND norm IS NOT NULL AND merged_version IN "
-      "(SELECT DISTINCT merged_version FROM contributions WHERE fragment = ?1 AND norm IS NOT NULL AND merged_version "
-      "IS NOT NULL ORDER BY merged_version DESC LIMIT ?2) ORDER BY merged_version, site",
-      {int64_t{fragment}, int64_t{core::kNormRounds}}, [&](const SqlRow& row) {
-        if (rounds.empty() || rounds.back().version != row.Integer(0)) rounds.push_back({row.Integer(0), {}});
-        rounds.back().norms.push_back(row.Real(1));
+// The last contributions of each site in the run, against whose lengths the next are measured.
+absl::Status LoadMerged(Database& database, core::RoundState& rules) {
+  return database.Query(
+      "SELECT fragment, site, merged_version, base, tokens, steps, norm, factor FROM (SELECT *, row_number() OVER "
+      "(PARTITION BY fragment, site ORDER BY merged_version DESC) AS place FROM contributions WHERE norm IS NOT NULL "
+      "AND "
+      "merged_version IS NOT NULL) WHERE place <= ? ORDER BY merged_version",
+      {int64_t{core::kMergedKept}}, [&](const SqlRow& row) {
+        const auto record = rules.sites.find(row.Text(1));
+        const auto fragment = static_cast<size_t>(row.Integer(0));
+        if (record == rules.sites.end() || fragment >= rules.versions.size()) return absl::OkStatus();
+        record->second.merged.resize(rules.versions.size());
+        record->second.merged[fragment].push_back(
+            {.version = row.Integer(2),
+             .admitted = {row.Integer(3), row.Integer(4), row.Integer(5), row.Real(6)},
+             .factor = static_cast<float>(row.Real(7))});
         return absl::OkStatus();
-      }));
-  return rounds;
+      });
 }
 
 absl::StatusOr<StoredFragment> LoadFragment(Database& database, core::FragmentId fragment) {
@@ -339,9 +348,9 @@ absl::StatusOr<StoredRun> LoadRun(Database& database, const core::Shard& shard) 
                                                       : fragment.to_replay.back().record.run_tokens);
     auto& open = rules.contributions.emplace_back();
     for (const StoredContribution& contribution : fragment.open) open[contribution.site] = contribution.admitted;
-    ASSIGN_OR_RETURN(rules.norms.emplace_back(), LoadNorms(database, static_cast<core::FragmentId>(p)));
     stored.fragments.push_back(std::move(fragment));
   }
+  RETURN_IF_ERROR(LoadMerged(database, rules));
   return stored;
 }
 

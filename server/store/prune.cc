@@ -39,8 +39,9 @@ absl::Status PruneUpdates(Database& database, int64_t max_bytes) {
   return absl::OkStatus();
 }
 
-// Rounds whose update is still stored stay with their contributors: a site that comes back asks which sites were
-// merged. So does the round that made the snapshot: it names the codec of contributions to its version.
+// A site's last contributions stay, however long ago: the next are measured against them. Rounds whose update is still
+// stored stay with their contributors: a site that comes back asks which sites were merged. So does the round that made
+// the snapshot: it names the codec of contributions to its version.
 absl::Status PruneHistory(Database& database, core::FragmentId fragment, core::Version snapshot) {
   RETURN_IF_ERROR(
       database.Run("DELETE FROM rounds WHERE id <= (SELECT max(id) FROM rounds) - ? AND fragment = ? AND version < ? "
@@ -49,8 +50,10 @@ absl::Status PruneHistory(Database& database, core::FragmentId fragment, core::V
   return database.Run(
       "DELETE FROM contributions AS c WHERE id <= (SELECT max(id) FROM contributions) - ? AND fragment = ? "
       "AND merged_version <= ? AND NOT EXISTS (SELECT 1 FROM rounds AS r WHERE r.fragment = c.fragment "
-      "AND r.version = c.merged_version AND r.update_segment <> 0)",
-      {core::kMaxHistoryEvents, int64_t{fragment}, snapshot});
+      "AND r.version = c.merged_version AND r.update_segment <> 0) AND (norm IS NULL OR base < (SELECT base FROM "
+      "contributions AS d WHERE d.fragment = c.fragment AND d.site = c.site AND d.norm IS NOT NULL AND "
+      "d.merged_version IS NOT NULL ORDER BY base DESC LIMIT 1 OFFSET ?))",
+      {core::kMaxHistoryEvents, int64_t{fragment}, snapshot, int64_t{core::kMergedKept} - 1});
 }
 
 }  // namespace

@@ -72,6 +72,7 @@ struct RoundRecord {
     core::SiteId site;
     core::Version base = 0;  // of its contribution, at most the round's
     float weight = 0;        // λ, normalised
+    float factor = 1;        // by which its values are scaled
     friend bool operator==(const Contributor&, const Contributor&) = default;
   };
   core::FragmentId fragment = 0;
@@ -176,6 +177,7 @@ struct StoredContribution {
   core::Admitted admitted;
   Extent extent;
   float weight = 0;  // in a decided round
+  float factor = 1;  // too
 };
 
 struct StoredRound {

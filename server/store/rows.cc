@@ -153,10 +153,11 @@ absl::Status WriteRound(Database& database, const RoundRecord& round, int64_t un
   if (round.rolled_back_to) RETURN_IF_ERROR(TakeBack(database, round));
   for (const RoundRecord::Contributor& contributor : round.contributors) {
     CHECK(std::isfinite(contributor.weight));
-    RETURN_IF_ERROR(database.Run(
-        "UPDATE contributions SET merged_version = ?, weight = ? "
-        "WHERE fragment = ? AND site = ? AND base = ? AND merged_version IS NULL",
-        {version, double{contributor.weight}, int64_t{round.fragment}, contributor.site, contributor.base}));
+    RETURN_IF_ERROR(
+        database.Run("UPDATE contributions SET merged_version = ?, weight = ?, factor = ? "
+                     "WHERE fragment = ? AND site = ? AND base = ? AND merged_version IS NULL",
+                     {version, double{contributor.weight}, double{contributor.factor}, int64_t{round.fragment},
+                      contributor.site, contributor.base}));
     if (database.changed_rows() == 1) continue;
     return absl::InternalError(absl::StrCat(name, " merges the contribution of ", contributor.site,
                                             " from base version ", contributor.base,
@@ -297,8 +298,18 @@ absl::StatusOr<std::vector<SnapshotRow>> ReadSnapshotRows(Database& database, co
   return snapshots;
 }
 
+// The site's contributions are no history of lengths any more.
+static absl::Status ForgetLengths(Database& database, const core::SiteId& site) {
+  return database.Run("UPDATE contributions SET norm = NULL WHERE site = ? AND merged_version IS NOT NULL", {site});
+}
+
 absl::Status RulesRows::Write(Database& database, const core::RoundState& state) {
-  if (!known_) RETURN_IF_ERROR(database.Run("DELETE FROM sites"));
+  if (!known_) {  // all rows are written again
+    RETURN_IF_ERROR(database.Query("SELECT site, releases FROM sites", {}, [&](const SqlRow& row) {
+      written_.sites[row.Text(0)].releases = row.Integer(1);
+      return absl::OkStatus();
+    }));
+  }
   const auto flag = [&](std::string_view key, bool core::RoundState::*member) -> absl::Status {
     if (known_ && written_.*member == state.*member) return absl::OkStatus();
     written_.*member = state.*member;
@@ -311,7 +322,9 @@ absl::Status RulesRows::Write(Database& database, const core::RoundState& state)
   RETURN_IF_ERROR(flag("stopped", &core::RoundState::stopped));
   for (const auto& [site, record] : state.sites) {
     const auto written = written_.sites.find(site);
-    if (written != written_.sites.end() && written->second == record) continue;
+    const bool was_there = written != written_.sites.end();
+    if (known_ && was_there && written->second == record) continue;
+    if (was_there && written->second.releases < record.releases) RETURN_IF_ERROR(ForgetLengths(database, site));
     RETURN_IF_ERROR(database.Run(
         "INSERT OR REPLACE INTO sites VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         {site, record.session, core::SiteStateName(record.state), record.reason, List(record.first_versions),
@@ -325,6 +338,7 @@ absl::Status RulesRows::Write(Database& database, const core::RoundState& state)
       continue;
     }
     RETURN_IF_ERROR(database.Run("DELETE FROM sites WHERE site = ?", {written->first}));
+    RETURN_IF_ERROR(ForgetLengths(database, written->first));
     written = written_.sites.erase(written);
   }
   known_ = true;

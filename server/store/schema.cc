@@ -20,7 +20,7 @@
 namespace causeway::server {
 namespace {
 
-constexpr int64_t kFormat = 6;  // PRAGMA user_version; raised when an older coordinator could not read it
+constexpr int64_t kFormat = 7;  // PRAGMA user_version; raised when an older coordinator could not read it
 
 absl::StatusOr<int64_t> QueryInteger(Database& database, std::string_view sql) {
   int64_t number = 0;
@@ -80,7 +80,7 @@ CREATE TABLE sites (
 CREATE TABLE contributions (
   id INTEGER PRIMARY KEY, fragment INTEGER, site TEXT, base INTEGER, tokens INTEGER, steps INTEGER,
   segment INTEGER, offset INTEGER, chunk_bytes BLOB, merged_version INTEGER, weight REAL, chunk_digests BLOB, norm REAL,
-  UNIQUE (fragment, site, base));
+  factor REAL DEFAULT 1, UNIQUE (fragment, site, base));
 CREATE TABLE rounds (
   id INTEGER PRIMARY KEY, fragment INTEGER, version INTEGER, decided_unix_ms INTEGER, lr REAL, momentum REAL,
   sites TEXT, reason TEXT, numerics_version INTEGER, config_revision INTEGER, digest TEXT,
@@ -99,7 +99,7 @@ CREATE INDEX contributions_of_round ON contributions (fragment, merged_version);
 CREATE INDEX contributions_stored ON contributions (fragment, merged_version, segment) WHERE segment <> 0;
 CREATE INDEX commands ON events (id) WHERE kind = 'command';
 CREATE INDEX updates_stored ON rounds (update_segment, update_bytes) WHERE update_segment <> 0;
-PRAGMA user_version = 6;
+PRAGMA user_version = 7;
 )sql";
 
 std::string IndexPath(const std::string& state_dir) { return state_dir + "/journal.sqlite"; }

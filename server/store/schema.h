@@ -13,7 +13,8 @@
 //                  contributions in a row; quarantined: after too many; starts_anew: from the anchor, when it joins;
 //                  releases: how often an operator has let it out
 //   contributions  what was admitted. segment 0: the payload was pruned. merged_version: the round that merged it, NULL
-//                  while there is none; weight: its weight there; norm: of the decoded values, NULL: unknown
+//                  while there is none; weight: λ there; norm: of the decoded values, NULL: unknown, or no history any
+//                  more; factor: by which its values were scaled
 //   rounds         what was decided: the outer step, the sites that share the data, why. digest: of the anchor, NULL
 //                  until merged. update_segment 0: no update is stored. config_revision: of the settings
 //                  by which it was decided. run_tokens: of all contributions merged until its version.

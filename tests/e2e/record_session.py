@@ -58,6 +58,7 @@ class RecordSession(Recorder):
         run.stop_coordinator()
         shutil.copytree(run.state_dir, self.bundle / "before")
         run.start_coordinator()
+        run.control("set", "outer.lr=0.5")  # a chain of settings
         with subprocess.Popen([os.environ["SESSION_TAPE"], "record", run.grpc, self.bundle / "tape.jsonl"],
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as recorder:
             coordinator, run.grpc = run.grpc, recorder.stdout.readline().strip()
@@ -88,6 +89,7 @@ class RecordCheckpoint(Recorder):
                            run={"steps": 9 * 8}, checkpoint={"every_rounds": 2, "keep": 1})
         run = self.new_run(config)
         run.start_coordinator()
+        run.control("set", "outer.lr=0.5", "inner.lr=0.002")
         run.start_worker("a", f"--checkpoint_dir={run.folder / 'checkpoints' / 'a'}")
         eventually(lambda: run.site("a"), "a has joined")  # first, so that it seeds
         run.start_worker("b", f"--checkpoint_dir={run.folder / 'checkpoints' / 'b'}")

@@ -284,7 +284,10 @@ INSTANTIATE_TEST_SUITE_P(
     CaseName);
 
 core::RunConfig NewRun(const char* id) {
-  return {.run_id = id, .data = {.mode = core::kDataModeOfNewRuns}, .codec_gain = core::kCodecGainOfNewRuns};
+  return {.run_id = id,
+          .data = {.mode = core::kDataModeOfNewRuns},
+          .codec_gain = core::kCodecGainOfNewRuns,
+          .values = {.clip = core::kClipOfNewRuns}};
 }
 
 TEST(RunYaml, RunIdIsRequiredAndAName) {

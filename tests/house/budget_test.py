@@ -5,7 +5,7 @@ python/, code and scripts of tests/.
     budget_test.py              fails where a folder has more lines than its row
     budget_test.py --record     lowers rows to the lines that are there, rounded up to hundreds; reasons go
 
-A row only falls. What needs more room raises it first, in a commit of its own, with the reason beside it.
+A row only falls. A change that needs more room raises it first, in a commit of its own, with the reason beside it.
 """
 
 import collections

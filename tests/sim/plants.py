@@ -56,7 +56,7 @@ PLANTS = {
          "  RETURN_IF_ERROR(read(kMomentumName, state.momentum));\n"
          "  for (float& value : state.momentum) value = 0;\n")],
     "third_site_is_left_out_of_a_merge": [
-        ("server/run/parameters.cc", "    inputs.push_back({round.contributors[i]", "    if (i < 2) inputs.push_back({round.contributors[i]")],
+        ("server/run/parameters.cc", "    inputs.push_back({contributor.site", "    if (i < 2) inputs.push_back({contributor.site")],
     "update_of_another_generation_is_taken": [
         ("transport/transfer.cc", "if (generation_ && header.generation && *header.generation != *generation_) return true;", ""),
         ("server/rounds/model_fact.cc", "absl::Status ModelFact::CheckGeneration(std::optional<uint64_t> named) const {\n",
@@ -90,8 +90,8 @@ PLANTS = {
         ("server/run/run_model.cc", "journal_.ReadChunk(one.extent, i)",
          "journal_.ReadChunk(stored.back().extent, i)")],
     "every_site_weighs_as_the_first": [
-        ("server/run/parameters.cc", "inputs.push_back({round.contributors[i].site, round.contributors[i].weight, views[i]});",
-         "inputs.push_back({round.contributors[i].site, round.contributors[0].weight, views[i]});")],
+        ("server/run/parameters.cc", "inputs.push_back({contributor.site, contributor.weight, views[i], contributor.factor});",
+         "inputs.push_back({contributor.site, round.contributors[0].weight, views[i], contributor.factor});")],
     "download_goes_on_a_chunk_too_far": [
         ("server/calls/download_messages.cc", "(goes_on ? Stripes() * request_->first_chunk() : 0)",
          "(goes_on ? Stripes() * (request_->first_chunk() + (request_->first_chunk() > 0 ? 1 : 0)) : 0)")],

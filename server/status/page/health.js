@@ -36,19 +36,23 @@ const ALARMS = {
   ],
   site_quarantined: [
     'A site is in quarantine',
-    'Its contributions are far too long, and are refused. See its log and its loss; when it is fixed: causewayctl release.'
+    'Its contributions are far too long, and are refused. See its log and its loss. One of a usual length ends it, or causewayctl release.'
   ],
   contribution_refused: [
     'A contribution was refused',
-    'It is far longer than those of recent rounds. After three in a row the site is in quarantine.'
+    'It is far too long, or counts what a setting does not take: the text says which. The site keeps its training.'
   ],
   site_noisy: [
     'A site sends too many requests',
     'Its streams are ended, and the other sites continue. Its program repeats something without a pause: read its log, and look for its address in the coordinator\'s log.'
   ],
   outlier_merged: [
-    'A contribution that is far too long was merged',
-    'Look at the evaluation loss. causewayctl rollback takes the run back to before it; values.gate would have refused it.'
+    'A contribution is far longer than usual',
+    'It was scaled down to values.gate. After a change of the learning rate or a restart it ends by itself; of one site again and again: see its loss and its data.'
+  ],
+  lengths_apart: [
+    'The two sites send contributions of very different length',
+    'Compare their learning rates, batches and data: which of them is meant so only you can say.'
   ],
   unknown_lineage: [
     'Sites of another run wait',

@@ -53,7 +53,7 @@ void RulesScript::Do(const RulesLine& line) {
     whole_ = true;
   } else if (IsOneOf(verb, {"membership", "member"}) && line.words.size() + line.fields.size() > 1) {
     return AddTo(line, membership_);
-  } else if (IsOneOf(verb, {"state", "site", "contribution", "norms"}) && line.words.size() + line.fields.size() > 1) {
+  } else if (IsOneOf(verb, {"state", "site", "contribution", "merged"}) && line.words.size() + line.fields.size() > 1) {
     state_given_ = true;
     return AddTo(line, state_);
   } else if (Ask(verb, line)) {
@@ -96,7 +96,9 @@ std::optional<RunEvent> RulesScript::EventOf(const std::string& verb, const std:
   if (verb == "admit") {
     return ContributionAdmitted{site, fragment, AdmittedOf(line), line.Number("transfer"), line.Number("parameters")};
   }
-  if (verb == "refuse") return ContributionRefused{site, fragment, AdmittedOf(line), line.text};
+  if (verb == "refuse") {
+    return ContributionRefused{site, fragment, AdmittedOf(line), line.text, line.Number("counts") == 0};
+  }
   if (verb == "seeded") return SeedComplete{};
   if (verb == "another_model") return ModelReplaced{};
   if (verb == "shard") {
@@ -132,9 +134,10 @@ bool RulesScript::Ask(const std::string& verb, const RulesLine& line) {
   } else if (verb == "report_of_shard") {
     Say(TextOf(rules_->report()));
   } else if (verb == "outliers") {
-    for (const Outlier& one : rules_->outliers()) {
-      Say(absl::StrCat(one.site, " fragment=", one.fragment, " base=", one.base, " rounds=", one.rounds, " : ",
-                       one.text));
+    constexpr const char* kKinds[] = {"scaled", "broken", "whole", "apart"};
+    for (const core::Outlier& one : rules_->Outliers()) {
+      Say(absl::StrCat(kKinds[static_cast<int>(one.kind)], " ", one.site, " fragment=", one.fragment,
+                       " version=", one.version, " : ", one.text));
     }
   } else {
     return false;
@@ -150,7 +153,11 @@ void RulesScript::Contribute(const core::SiteId& site, const RulesLine& line) {
   if (sent.steps == 0) sent.steps = 10;
   const std::string session = line.Word("session", site + "-1");
   const absl::Status status = rules_->CheckContribution(site, session, fragment, sent);
-  if (!status.ok()) return Say(TextOf(status));
+  if (!status.ok()) {
+    Say(TextOf(status));
+    if (!absl::IsInvalidArgument(status)) return;
+    return Handle(ContributionRefused{site, fragment, sent, std::string(status.message()), /*too_long=*/false});
+  }
   const int64_t parameters = line.Number("parameters", sent.norm == 0 ? 0 : 100);
   if (sent.norm > 0) {
     if (const auto why = rules_->WhyTooLong(site, fragment, sent, parameters)) {

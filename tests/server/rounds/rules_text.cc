@@ -66,7 +66,7 @@ struct TextOfAction {
     std::vector<std::string> from;
     for (const CloseRound::Contributor& one : action.contributors) {
       from.push_back(absl::StrCat(one.site, "@", one.base, "*", RealText(one.weight),
-                                  one.clip == 1 ? "" : absl::StrCat("/", RealText(one.clip))));
+                                  one.factor == 1 ? "" : absl::StrCat("/", RealText(one.factor))));
     }
     return absl::StrCat("close fragment=", action.fragment, " base=", action.base,
                         action.rolled_back_to ? absl::StrCat(" restores=", *action.rolled_back_to) : "",
@@ -173,11 +173,12 @@ std::string TextOf(const core::RoundState& state) {
       absl::StrAppend(&text, "  contribution ", site, " fragment=", p, TextOf(admitted), "\n");
     }
   }
-  for (size_t p = 0; p < state.norms.size(); ++p) {
-    for (const core::RoundNorms& round : state.norms[p]) {
-      const auto real = [](std::string* out, double norm) { out->append(RealText(norm)); };
-      absl::StrAppend(&text, "  norms fragment=", p, " version=", round.version,
-                      " norms=", absl::StrJoin(round.norms, ",", real), "\n");
+  for (const auto& [site, record] : state.sites) {
+    for (size_t p = 0; p < record.merged.size(); ++p) {
+      for (const core::Merged& one : record.merged[p]) {
+        absl::StrAppend(&text, "  merged ", site, " fragment=", p, " version=", one.version, TextOf(one.admitted),
+                        one.factor == 1 ? "" : Field("factor", double{one.factor}), "\n");
+      }
     }
   }
   return text;
@@ -268,7 +269,6 @@ void AddTo(const RulesLine& line, core::RoundState& state) {
     state.stopped = line.Number("stopped") != 0;
     state.versions = line.Numbers("versions");
     state.contributions.resize(state.versions.size());
-    state.norms.resize(state.versions.size());
   } else if (kind == "site") {
     core::SiteRecord& record = state.sites[line.words.at(1)];
     record.session = line.Word("session");
@@ -284,10 +284,11 @@ void AddTo(const RulesLine& line, core::RoundState& state) {
   } else if (kind == "contribution") {
     state.contributions.at(line.Number("fragment"))[line.words.at(1)] = AdmittedOf(line);
   } else {
-    CHECK(kind == "norms");
-    core::RoundNorms& round = state.norms.at(line.Number("fragment")).emplace_back();
-    round.version = line.Number("version");
-    for (const std::string& text : line.List("norms")) CHECK(absl::SimpleAtod(text, &round.norms.emplace_back()));
+    CHECK(kind == "merged");
+    core::SiteRecord& record = state.sites.at(line.words.at(1));
+    record.merged.resize(state.versions.size());
+    record.merged.at(line.Number("fragment"))
+        .push_back({line.Number("version"), AdmittedOf(line), static_cast<float>(line.Real("factor", 1))});
   }
 }
 

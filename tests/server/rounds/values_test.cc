@@ -11,7 +11,9 @@ namespace causeway::server {
 namespace {
 
 using testing::DoubleNear;
+using testing::Each;
 using testing::ElementsAre;
+using testing::FloatEq;
 using testing::HasSubstr;
 using testing::Pointwise;
 using testing::SizeIs;
@@ -21,7 +23,14 @@ constexpr int64_t kStepsOfARound = 8;
 
 RoundSettings GatedRules(int sites) {
   RoundSettings rules = Rules(kStepsOfARound, /*num_fragments=*/1, /*delay=*/0, /*min_sites=*/sites);
-  rules.values.gate = 8;
+  rules.values = {.gate = 8, .clip = true};
+  return rules;
+}
+
+// Long ones are refused.
+RoundSettings RefusingRules(int sites) {
+  RoundSettings rules = GatedRules(sites);
+  rules.values.clip = false;
   return rules;
 }
 
@@ -49,9 +58,18 @@ class Values : public testing::Test {
   }
 
   void Round(const std::vector<core::SiteId>& sites, double norm) {
+    Round(sites, std::vector<double>(sites.size(), norm));
+  }
+  // Their norms; returns the factors.
+  std::vector<float> Round(const std::vector<core::SiteId>& sites, const std::vector<double>& norms) {
     const core::Version base = version();
-    for (const core::SiteId& site : sites) ASSERT_EQ(Send(site, Sent(base, norm)), std::nullopt);
-    ASSERT_EQ(version(), base + 1);
+    for (size_t i = 0; i < sites.size(); ++i) EXPECT_EQ(Send(sites[i], Sent(base, norms[i])), std::nullopt);
+    EXPECT_EQ(version(), base + 1);
+    std::vector<float> factors;
+    const auto closed = ActionsOf<CloseRound>(last_);
+    if (closed.size() != 1) return factors;
+    for (const auto& contributor : closed[0].contributors) factors.push_back(contributor.factor);
+    return factors;
   }
 
   core::Version version() const { return table_->state().versions[0]; }
@@ -61,13 +79,132 @@ class Values : public testing::Test {
   Actions last_;
 };
 
-TEST_F(Values, OneThatIsLongerThanTheGateIsRefusedAndTheRoundDoesNotExpectIt) {
+// ---- Scaled, as by default ----
+
+TEST_F(Values, OneThatIsLongerThanTheGateIsScaledDownToItAndMakesRoomByWhatWasLetIn) {
   Start(GatedRules(2), {"eu", "us"});
+  Round({"eu", "us"}, 1.0);
+  EXPECT_THAT(Round({"eu", "us"}, {32.0, 1.0}), ElementsAre(0.25F, 1.0F));
+  EXPECT_THAT(ActionsOf<CloseRound>(last_)[0].reason, HasSubstr("eu scaled by 0.25"));
+  EXPECT_EQ(Record("eu").merged.at(0).back(), (core::Merged{2, Sent(1, 32.0), 0.25F}));
+  EXPECT_THAT(Round({"eu", "us"}, {32.0, 1.0}), ElementsAre(1.0F, 1.0F)) << "of two the longer one's is the usual: 8";
+}
+
+TEST_F(Values, ARiseAtAllSitesIsScaledForSomeRoundsAndStopsNone) {
+  for (const auto& [rise, factor] : {std::pair(9.5, 8 / 9.5), std::pair(30.0, 8 / 30.0)}) {
+    Start(GatedRules(2), {"eu", "us"});
+    for (int i = 0; i < 16; ++i) Round({"eu", "us"}, 1.0);
+    for (int i = 0; i < 9; ++i) {
+      EXPECT_THAT(Round({"eu", "us"}, {rise, rise}), Each(FloatEq(static_cast<float>(factor)))) << i;
+    }
+    EXPECT_THAT(Round({"eu", "us"}, {rise, rise}), ElementsAre(1.0F, 1.0F));
+  }
+}
+
+TEST_F(Values, FirstRoundsOfOneOrTwoSitesHaveNoOutlierWhateverTheirScale) {
+  Start(GatedRules(1), {"eu"});
+  for (const double norm : {1e5, 1e5, 7e5}) Round({"eu"}, norm);
+  Start(GatedRules(2), {"eu", "us"});
+  EXPECT_THAT(Round({"eu", "us"}, {1.0, 1e5}), ElementsAre(1.0F, 1.0F));
+  EXPECT_THAT(Round({"eu", "us"}, {1.0, 1e5}), ElementsAre(1.0F, 1.0F)) << "of two the longer is the usual";
+  EXPECT_THAT(table_->Outliers(), SizeIs(0)) << "too early to say";
+  for (int i = 0; i < 2; ++i) Round({"eu", "us"}, {1.0, 1e5});
+  ASSERT_THAT(table_->Outliers(), SizeIs(1));
+  EXPECT_EQ(table_->Outliers()[0].kind, core::Outlier::Kind::kApart);
+  EXPECT_EQ(table_->Outliers()[0].text, "contributions of us have the usual length 1e+05, those of eu 1");
+}
+
+TEST_F(Values, InTheFirstRoundOfThreeTheUpperMedianOfTheRoundIsTheUsual) {
+  Start(GatedRules(3), {"asia", "eu", "us"});
+  EXPECT_THAT(Round({"asia", "eu", "us"}, {1.0, 2.0, 1e6}), ElementsAre(1.0F, 1.0F, 16e-6F));
+}
+
+TEST_F(Values, OfFourSitesOfWhichTwoSendNextToNothingTheUsualIsThatOfTheOthers) {
+  Start(GatedRules(4), {"asia", "eu", "mars", "us"});
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(Round({"asia", "eu", "mars", "us"}, {1e-9, 1.0, 1.0, 1e-9}), Each(1.0F));
+  }
+}
+
+TEST_F(Values, OneBesideTwoIsNamedAndMergedAtTheUsualLengthAfterThreeScaledRounds) {
+  Start(GatedRules(3), {"asia", "eu", "us"});
+  Round({"asia", "eu", "us"}, 1.0);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(Round({"asia", "eu", "us"}, {1.0, 1e6, 1.0}), ElementsAre(1.0F, 8e-6F, 1.0F)) << i;
+    ASSERT_THAT(table_->Outliers(), SizeIs(1));
+    EXPECT_EQ(table_->Outliers()[0].site, "eu");
+    const auto kind = i < 2 ? core::Outlier::Kind::kScaled : core::Outlier::Kind::kBroken;
+    EXPECT_EQ(table_->Outliers()[0].kind, kind) << i;
+  }
+  EXPECT_EQ(table_->Outliers()[0].text, "norm 1e+06 was scaled by 8e-06, number 3 in a row");
+  for (int i = 0; i < 40; ++i) {
+    EXPECT_THAT(Round({"asia", "eu", "us"}, {1.0, 1e6, 1.0}), ElementsAre(1.0F, 1e-6F, 1.0F)) << i;
+  }
+  EXPECT_THAT(ActionsOf<CloseRound>(last_)[0].reason, HasSubstr("eu scaled by 1e-06, to the usual length"));
+  EXPECT_THAT(Round({"asia", "eu", "us"}, {7.0, 7.0, 7.0}), Each(1.0F)) << "it is not long any more";
+  EXPECT_THAT(Round({"asia", "eu", "us"}, {1.0, 1e6, 1.0})[1], FloatEq(8e-6F)) << "and has the gate's room again";
+}
+
+TEST_F(Values, ThreeThatRiseTogetherAreNotBroken) {
+  Start(GatedRules(3), {"asia", "eu", "us"});
+  for (int i = 0; i < 16; ++i) Round({"asia", "eu", "us"}, 1.0);
+  for (int i = 0; i < 6; ++i) EXPECT_THAT(Round({"asia", "eu", "us"}, {80.0, 80.0, 80.0}), Each(0.1F)) << i;
+}
+
+TEST_F(Values, ANewcomerBesideOneThatHasConvergedAloneCountsFullyAfterSomeRounds) {
+  Start(GatedRules(1), {"eu"});
+  for (int i = 0; i < 20; ++i) Round({"eu"}, 1e-6);
+  Arrive(*table_, "us");
+  int rounds = 0;
+  while (Round({"eu", "us"}, {1e-6, 1.0})[1] < 1) ASSERT_LT(++rounds, 100);
+  EXPECT_EQ(rounds, 27);
+}
+
+TEST_F(Values, WhatIsAbsurdIsRefusedEvenSoAndTheRoundDoesNotWait) {
+  Start(GatedRules(2), {"eu", "us"});
+  EXPECT_EQ(Send("eu", Sent(0, 1e10)), std::nullopt) << "1e9 in each of 100 values";
+  ASSERT_EQ(Send("us", Sent(0, 1.0)), std::nullopt);
+  ASSERT_EQ(Send("us", Sent(1, 1.0)), std::nullopt);
+  const auto why = Send("eu", Sent(1, 6e29));
+  EXPECT_EQ(why.value_or(""), "norm 6e+29 is absurd: the usual is 1e+10, and 10 moves each value by 1 (values.gate)");
+  EXPECT_EQ(version(), 2);
+  EXPECT_EQ(Record("eu").refusals, 1);
+  EXPECT_TRUE(Send("eu", Sent(2, std::nan(""))).has_value());
+}
+
+TEST_F(Values, AContributionWithoutALengthIsNoHistory) {
+  Start(GatedRules(1), {"eu"});
+  Round({"eu"}, 0.0);
+  EXPECT_THAT(Record("eu").merged, SizeIs(0));
+  EXPECT_THAT(Round({"eu"}, std::vector{5.0}), ElementsAre(1.0F));
+}
+
+TEST_F(Values, WithoutAGateToScaleToNothingIsScaled) {
+  RoundSettings rules = GatedRules(2);
+  rules.values.gate = 0;
+  Start(rules, {"eu", "us"});
+  Round({"eu", "us"}, 1.0);
+  EXPECT_THAT(Round({"eu", "us"}, {1e30, 1.0}), Each(1.0F));
+}
+
+TEST_F(Values, AChangeOfValuesHoldsForTheOpenRound) {
+  Start(GatedRules(2), {"eu", "us"});
+  Round({"eu", "us"}, 1.0);
+  ASSERT_EQ(Send("eu", Sent(1, 4.0)), std::nullopt);
+  table_->Handle(SettingsChanged{.versions = {1000000}, .values = {.gate = 2, .clip = true}}, 0);
+  ASSERT_EQ(Send("us", Sent(1, 1.0)), std::nullopt);
+  EXPECT_EQ(ActionsOf<CloseRound>(last_)[0].contributors[0].factor, 0.5F);
+}
+
+// ---- Refused, where an operator wants that ----
+
+TEST_F(Values, WithoutClipOneThatIsLongerThanTheGateIsRefusedAndTheRoundDoesNotExpectIt) {
+  Start(RefusingRules(2), {"eu", "us"});
   for (int i = 0; i < 3; ++i) Round({"eu", "us"}, 1.0);
   ASSERT_EQ(Send("us", Sent(3, 1.0)), std::nullopt);
   const auto why = Send("eu", Sent(3, 8.5));
   ASSERT_TRUE(why.has_value());
-  EXPECT_EQ(*why, "norm 8.5 is 8.5 times the longest of 3 rounds; at most 8 are taken (values.gate)");
+  EXPECT_EQ(*why, "norm 8.5 is 8.5 times the usual 1; at most 8 are taken (values.gate)");
   const auto closed = ActionsOf<CloseRound>(last_);
   ASSERT_THAT(closed, SizeIs(1));
   EXPECT_THAT(closed[0].contributors, SizeIs(1));
@@ -77,31 +214,47 @@ TEST_F(Values, OneThatIsLongerThanTheGateIsRefusedAndTheRoundDoesNotExpectIt) {
 }
 
 TEST_F(Values, ARefusedOneIsRefusedAgainAndCountsOnce) {
-  Start(GatedRules(2), {"eu", "us"});
+  Start(RefusingRules(2), {"eu", "us"});
   Round({"eu", "us"}, 1.0);
   ASSERT_TRUE(Send("eu", Sent(1, 100.0)).has_value());
-  EXPECT_THAT(Send("eu", Sent(1, 1.0)).value_or(""), HasSubstr("norm 1e+02 is 1e+02 times the longest of 1 round"));
+  EXPECT_THAT(Send("eu", Sent(1, 1.0)).value_or(""), HasSubstr("norm 1e+02 is 1e+02 times the usual 1"));
   EXPECT_EQ(Record("eu").refusals, 1);
 }
 
-TEST_F(Values, ThreeRefusalsInARowAreAQuarantineThatOnlyAnOperatorEnds) {
-  Start(GatedRules(3), {"asia", "eu", "us"});
+TEST_F(Values, ThreeRefusalsInARowAreAQuarantineThatEndsWithALengthAsUsual) {
+  Start(RefusingRules(3), {"asia", "eu", "us"});
   Round({"asia", "eu", "us"}, 1.0);
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 4; ++i) {
     const core::Version base = version();
-    ASSERT_TRUE(Send("eu", Sent(base, 1e30)).has_value());
+    ASSERT_TRUE(Send("eu", Sent(base, 1e8)).has_value());
     for (const char* site : {"asia", "us"}) ASSERT_EQ(Send(site, Sent(base, 1.0)), std::nullopt);
   }
   EXPECT_TRUE(Record("eu").quarantined);
   EXPECT_THAT(Record("eu").reason, HasSubstr("3 contributions in a row were refused"));
-  EXPECT_THAT(Send("eu", Sent(version(), 1.0)).value_or(""), HasSubstr("causewayctl release --site=eu"));
   Round({"asia", "us"}, 1.0);  // which does not wait for it
+  const core::Version base = version();
+  ASSERT_EQ(Send("eu", Sent(base, 8.0)), std::nullopt);
+  EXPECT_FALSE(Record("eu").quarantined);
+  EXPECT_EQ(Record("eu").reason, "");
+  for (const char* site : {"asia", "us"}) ASSERT_EQ(Send(site, Sent(base, 1.0)), std::nullopt);
+  EXPECT_THAT(ActionsOf<CloseRound>(last_)[0].contributors, SizeIs(3));
+}
 
+TEST_F(Values, AReleaseEmptiesTheHistoryAndLetsASiteBeginAnew) {
+  Start(RefusingRules(3), {"asia", "eu", "us"});
+  Round({"asia", "eu", "us"}, 1.0);
+  while (!Record("eu").quarantined) {
+    const core::Version base = version();
+    ASSERT_TRUE(Send("eu", Sent(base, 1e8)).has_value());
+    for (const char* site : {"asia", "us"}) ASSERT_EQ(Send(site, Sent(base, 1.0)), std::nullopt);
+  }
   Actions actions;
   EXPECT_EQ(table_->Release("us", actions, 0).message(), "site us is not in quarantine");
   EXPECT_EQ(table_->Release("mars", actions, 0).message(), "the run has no site mars");
   ASSERT_TRUE(table_->Release("eu", actions, 0).ok());
   EXPECT_THAT(ActionsOf<Dropped>(actions), SizeIs(1));
+  EXPECT_THAT(Record("eu").merged, SizeIs(0));
+  EXPECT_EQ(table_->Release("", actions, 0).message(), "no site is in quarantine");
   // The Welcome says that what it holds is void, also if it did not hear of it the first time.
   for (int i = 0; i < 2; ++i) {
     const auto joined = table_->Join({.site = "eu", .session = SessionOf("eu"), .held = {1}}, 0);
@@ -113,88 +266,87 @@ TEST_F(Values, ThreeRefusalsInARowAreAQuarantineThatOnlyAnOperatorEnds) {
   Round({"asia", "eu", "us"}, 1.0);
 }
 
-TEST_F(Values, ARunOfWhichAllSitesAreInQuarantineIsPausedAndSaysSo) {
-  Start(GatedRules(1), {"eu"});
-  Round({"eu"}, 1.0);
-  while (!Record("eu").quarantined) {
-    ASSERT_TRUE(Send("eu", Sent(1, 1e30)).has_value());
-    if (Record("eu").state == core::SiteState::kGone) Arrive(*table_, "eu");  // it was all that the round had
+TEST_F(Values, ARunOfWhichAllSitesAreInQuarantineIsPausedAndOneReleaseOfAllFreesIt) {
+  Start(RefusingRules(2), {"eu", "us"});
+  for (int i = 0; i < 16; ++i) Round({"eu", "us"}, 1.0);
+  for (int i = 0; i < 100 && !(Record("eu").quarantined && Record("us").quarantined); ++i) {
+    for (const char* site : {"eu", "us"}) {
+      if (Record(site).state == core::SiteState::kGone) Arrive(*table_, site);  // it was all that the round had
+      Send(site, Sent(version(), 9.0));
+    }
   }
   EXPECT_EQ(table_->run_state(), RunState::kPaused);
-  EXPECT_THAT(table_->Reason(), HasSubstr("in quarantine"));
-}
-
-TEST_F(Values, ALoneSiteThatBeginsAnewIsComparedWithItsPresentStayAlone) {
-  Start(GatedRules(1), {"eu"});
-  for (int i = 0; i < 3; ++i) Round({"eu"}, 1.0);
-  LeaveRun(*table_, "eu");
-  ASSERT_TRUE(table_->Join({.site = "eu", .session = "another process"}, 0).accepted);
-  table_->Ready("eu", "another process");
-  const auto send = [&](double norm) {
-    const auto why = table_->WhyTooLong("eu", 0, Sent(version(), norm), kParameters);
-    if (!why) table_->Admit("eu", 0, Sent(version(), norm), /*transfer_ms=*/0, /*now_ms=*/0, kParameters);
-    return why;
-  };
-  EXPECT_THAT(send(81.0).value_or(""), HasSubstr("no round to compare it with yet"));
-  EXPECT_EQ(send(20.0), std::nullopt) << "20 times the rounds of its last stay";
-  EXPECT_EQ(send(15.0), std::nullopt);
-  EXPECT_THAT(send(161.0).value_or(""), HasSubstr("times the longest of 2 rounds"));
-}
-
-TEST_F(Values, ASiteBesideOthersBeginsAnewUnderTheRoundsOfAll) {
-  Start(GatedRules(2), {"eu", "us"});
-  for (int i = 0; i < 3; ++i) Round({"eu", "us"}, 1.0);
-  LeaveRun(*table_, "eu");
-  ASSERT_TRUE(table_->Join({.site = "eu", .session = "another process"}, 0).accepted);
-  table_->Ready("eu", "another process");
-  EXPECT_THAT(table_->WhyTooLong("eu", 0, Sent(version(), 20.0), kParameters).value_or(""),
-              HasSubstr("20 times the longest of 3 rounds"));
-}
-
-TEST_F(Values, ALoneSiteThatWasRefusedDoesNotComeAroundTheGateByJoiningAgain) {
-  Start(GatedRules(1), {"eu"});
-  for (int i = 0; i < 3; ++i) Round({"eu"}, 1.0);
-  while (!Record("eu").quarantined) {
-    ASSERT_TRUE(Send("eu", Sent(3, 20.0)).has_value());
-    if (Record("eu").state == core::SiteState::kGone) Arrive(*table_, "eu");
+  EXPECT_EQ(table_->Reason(), "all active sites are in quarantine (causewayctl release --all)");
+  Actions actions;
+  ASSERT_TRUE(table_->Release("", actions, 0).ok());
+  EXPECT_THAT(ActionsOf<Dropped>(actions), SizeIs(2));
+  for (const char* site : {"eu", "us"}) {
+    table_->Join({.site = site, .session = SessionOf(site), .held = {3}}, 0);
+    table_->Ready(site, SessionOf(site));
   }
-  EXPECT_EQ(Record("eu").refusals, 3);
+  for (int i = 0; i < 4; ++i) Round({"eu", "us"}, 9.0);
 }
 
-TEST_F(Values, WithoutHistoryTheOthersOfTheRoundDecideFromThreeOn) {
-  Start(GatedRules(4), {"asia", "eu", "mars", "us"});
-  ASSERT_EQ(Send("asia", Sent(0, 0.1)), std::nullopt);
-  ASSERT_EQ(Send("us", Sent(0, 0.2)), std::nullopt);
-  EXPECT_THAT(Send("eu", Sent(0, 0.9)).value_or(""), HasSubstr("norm 0.9 is 9 times the median of the 2 others"));
-  EXPECT_EQ(Send("mars", Sent(0, 0.7)), std::nullopt);
+TEST_F(Values, WhatASiteCountsWrongIsRefusedAndNeverAQuarantine) {
+  RoundSettings rules = GatedRules(2);
+  rules.membership.weights = core::WeightRule::kTokens;
+  Start(rules, {"eu", "us"});
+  for (int i = 0; i < 5; ++i) {
+    const core::Version base = version();
+    const core::Admitted sent = Sent(base, 1.0, kStepsOfARound, 0);
+    const std::string why = Send("eu", sent).value_or("");
+    EXPECT_THAT(why, HasSubstr("(membership.weights)"));
+    table_->Handle(ContributionRefused{"eu", 0, sent, why, /*too_long=*/false}, 0);
+    ASSERT_EQ(Send("us", Sent(base, 1.0)), std::nullopt);
+    ASSERT_EQ(version(), base + 1);
+  }
+  EXPECT_FALSE(Record("eu").quarantined);
 }
 
-TEST_F(Values, WithNothingToCompareWithAValueMovesByOneAtMostTimesTheGate) {
+TEST_F(Values, AChangeThatTheLastContributionsBreakIsRefusedByName) {
   Start(GatedRules(2), {"eu", "us"});
-  EXPECT_EQ(Send("eu", Sent(0, 80.0)), std::nullopt);
-  EXPECT_THAT(Send("us", Sent(0, 81.0)).value_or(""), HasSubstr("one that moves each value by 1"));
+  const core::Version base = version();
+  ASSERT_EQ(Send("eu", Sent(base, 1.0, kStepsOfARound, 0)), std::nullopt);
+  ASSERT_EQ(Send("us", Sent(base, 1.0)), std::nullopt);
+  core::MembershipConfig tokens;
+  EXPECT_TRUE(table_->CheckChange(tokens, nullptr).ok());
+  tokens.weights = core::WeightRule::kTokens;
+  EXPECT_EQ(table_->CheckChange(tokens, nullptr).message(),
+            "site eu's last contribution would be refused: contributions are weighted by tokens (membership.weights): "
+            "expected at least one token and one step, got 0 tokens and 8 steps");
+  EXPECT_THAT(std::string(table_->CheckChange({}, [](const core::SiteId&) { return 9; }).message()),
+              HasSubstr("membership.max_tokens_per_step"));
 }
 
-TEST_F(Values, MoreStepsMayMoveFurtherButNotMoreThanTheRoundsSinceAllow) {
-  const core::NormsOfRounds history = {{1, {1.0}}, {2, {1.0}}};
-  const auto ratio = [&](int64_t steps, core::Version rounds) {
-    return BoundOf({.admitted = Sent(2, 6.0, steps), .rounds_since = rounds}, history, kStepsOfARound).Ratio(6.0);
+TEST(StepsFactor, MoreStepsMayMoveFurtherButNotMoreThanTheRoundsSinceAllowNorThanFour) {
+  const int64_t many = int64_t{1} << 60;
+  EXPECT_DOUBLE_EQ(StepsFactor(8, 1, kStepsOfARound), 1);
+  EXPECT_DOUBLE_EQ(StepsFactor(4, 1, kStepsOfARound), 1);  // a short one is not lengthened
+  EXPECT_DOUBLE_EQ(StepsFactor(16, 1, kStepsOfARound), 2);
+  EXPECT_DOUBLE_EQ(StepsFactor(many, 1, kStepsOfARound), 2);
+  EXPECT_DOUBLE_EQ(StepsFactor(many, 60, kStepsOfARound), 4);
+}
+
+TEST(OwnLength, IsTheLowerMedianAndTheLongestOfFewerThanFour) {
+  const auto own = [](const std::vector<double>& norms) {
+    MergedOfSite merged;
+    for (const double norm : norms) merged.push_back({.admitted = {.norm = norm}});
+    return OwnLength(merged);
   };
-  EXPECT_DOUBLE_EQ(ratio(8, 1), 6);
-  EXPECT_DOUBLE_EQ(ratio(4, 1), 6);  // a short one is not lengthened
-  EXPECT_DOUBLE_EQ(ratio(16, 1), 3);
-  EXPECT_DOUBLE_EQ(ratio(int64_t{1} << 60, 1), 3);
-  EXPECT_DOUBLE_EQ(ratio(int64_t{1} << 60, 3), 1);
+  EXPECT_EQ(own({}), std::nullopt);
+  EXPECT_EQ(own({1, 9, 2}), 9);
+  EXPECT_EQ(own({1, 9, 2, 8}), 2);
+  EXPECT_EQ(own({1, 9, 2, 8, 7}), 7);
 }
 
-TEST_F(Values, HistoryIsOfSixteenRoundsAndComesBackWithTheState) {
-  Start(GatedRules(1), {"eu"});
+TEST_F(Values, HistoryIsOfSixteenContributionsAndComesBackWithTheState) {
+  Start(RefusingRules(1), {"eu"});
   for (int i = 0; i < 20; ++i) Round({"eu"}, 1.0 + 0.125 * i);
-  const core::NormsOfRounds& history = table_->state().norms[0];
+  const MergedOfSite& history = Record("eu").merged.at(0);
   ASSERT_THAT(history, SizeIs(16));
-  EXPECT_EQ(history.front(), (core::RoundNorms{5, {1.5}}));
-  EXPECT_EQ(history.back(), (core::RoundNorms{20, {3.375}}));
-  RulesForTest again(GatedRules(1), table_->state(), 0);
+  EXPECT_EQ(history.front(), (core::Merged{5, Sent(4, 1.5), 1}));
+  EXPECT_EQ(history.back(), (core::Merged{20, Sent(19, 3.375), 1}));
+  RulesForTest again(RefusingRules(1), table_->state(), 0);
   EXPECT_EQ(again.WhyTooLong("eu", 0, Sent(20, 100.0), kParameters),
             table_->WhyTooLong("eu", 0, Sent(20, 100.0), kParameters));
 }
@@ -204,13 +356,12 @@ TEST_F(Values, WithoutAGateOneThatIsFarTooLongIsMergedAndShown) {
   rules.values.gate = 0;
   Start(rules, {"eu", "us"});
   Round({"eu", "us"}, 1.0);
-  ASSERT_EQ(Send("eu", Sent(1, 1e30)), std::nullopt);
-  ASSERT_EQ(Send("us", Sent(1, 1.0)), std::nullopt);
-  ASSERT_THAT(table_->outliers(), SizeIs(1));
-  EXPECT_EQ(table_->outliers()[0].site, "eu");
-  EXPECT_EQ(table_->outliers()[0].text, "norm 1e+30 is 1e+30 times the longest of 1 round");
+  Round({"eu", "us"}, {1e30, 1.0});
+  ASSERT_THAT(table_->Outliers(), SizeIs(1));
+  EXPECT_EQ(table_->Outliers()[0].site, "eu");
+  EXPECT_EQ(table_->Outliers()[0].text, "norm 1e+30 is 1e+30 times the usual 1");
   for (int i = 0; i < 100; ++i) Round({"eu", "us"}, 1.0);
-  EXPECT_THAT(table_->outliers(), SizeIs(1)) << "others of that length do not undo it";
+  EXPECT_THAT(table_->Outliers(), SizeIs(1)) << "others of that length do not undo it";
 }
 
 TEST_F(Values, AnOutlierIsShownForAsManyRoundsAsTheOthersNeedToUndoIt) {
@@ -219,40 +370,12 @@ TEST_F(Values, AnOutlierIsShownForAsManyRoundsAsTheOthersNeedToUndoIt) {
   for (const auto& [norm, rounds] : {std::pair(9.0, 16), std::pair(40.0, 40)}) {
     Start(rules, {"eu", "us"});
     Round({"eu", "us"}, 1.0);
-    ASSERT_EQ(Send("eu", Sent(1, norm)), std::nullopt);
-    ASSERT_EQ(Send("us", Sent(1, 1.0)), std::nullopt);
+    Round({"eu", "us"}, {norm, 1.0});
     for (int i = 1; i < rounds; ++i) Round({"eu", "us"}, 1.0);
-    EXPECT_THAT(table_->outliers(), SizeIs(1)) << norm;
+    EXPECT_THAT(table_->Outliers(), SizeIs(1)) << norm;
     Round({"eu", "us"}, 1.0);
-    EXPECT_THAT(table_->outliers(), SizeIs(0)) << norm;
+    EXPECT_THAT(table_->Outliers(), SizeIs(0)) << norm;
   }
-}
-
-TEST_F(Values, WithClipALongOneIsScaledDownToTheGate) {
-  RoundSettings rules = GatedRules(2);
-  rules.values.clip = true;
-  Start(rules, {"eu", "us"});
-  Round({"eu", "us"}, 1.0);
-  ASSERT_EQ(Send("eu", Sent(1, 32.0)), std::nullopt);
-  ASSERT_EQ(Send("us", Sent(1, 1.0)), std::nullopt);
-  const CloseRound closed = ActionsOf<CloseRound>(last_).at(0);
-  EXPECT_FLOAT_EQ(closed.contributors[0].clip, 0.25f);
-  EXPECT_EQ(closed.contributors[1].clip, 1.0f);
-  EXPECT_THAT(closed.reason, HasSubstr("eu scaled by 0.25"));
-  ASSERT_EQ(Send("eu", Sent(2, 32.0)), std::nullopt);
-  ASSERT_EQ(Send("us", Sent(2, 1.0)), std::nullopt);
-  EXPECT_FLOAT_EQ(ActionsOf<CloseRound>(last_).at(0).contributors[0].clip, 0.25f) << "it has made no room for itself";
-}
-
-TEST_F(Values, AllSitesTogetherMayGrowInTheFirstRoundsAndNoSiteAlone) {
-  Start(GatedRules(2), {"eu", "us"});
-  for (const double norm : {1.0, 7.0, 49.0}) Round({"eu", "us"}, norm);
-  table_.reset();
-  Start(GatedRules(2), {"eu", "us"});
-  Round({"eu", "us"}, 1.0);
-  ASSERT_EQ(Send("us", Sent(1, 1.0)), std::nullopt);
-  ASSERT_EQ(Send("eu", Sent(1, 7.0)), std::nullopt);
-  EXPECT_THAT(Send("eu", Sent(2, 49.0)).value_or(""), HasSubstr("49 times the longest of 2 rounds"));
 }
 
 TEST_F(Values, SharesBeyondTheCapGoToTheOthersProRata) {
@@ -315,8 +438,8 @@ TEST_F(Values, ARollbackMakesVersionsRiseAndLetsAllJoinAnew) {
   EXPECT_THAT(closed[0].contributors, SizeIs(0));
   EXPECT_EQ(version(), 4);
   EXPECT_THAT(table_->state().contributions[0], SizeIs(0));
-  EXPECT_THAT(table_->state().norms[0], SizeIs(2));
-  EXPECT_THAT(table_->outliers(), SizeIs(0));
+  EXPECT_THAT(Record("eu").merged.at(0), SizeIs(2));
+  EXPECT_THAT(table_->Outliers(), SizeIs(0));
   EXPECT_THAT(ActionsOf<Dropped>(actions), SizeIs(2));
   for (const char* site : {"eu", "us"}) {
     EXPECT_TRUE(table_->Join({.site = site, .session = SessionOf(site), .held = {3}}, 0).forgotten);

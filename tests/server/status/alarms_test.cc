@@ -283,8 +283,35 @@ TEST(Alarms, AnEndOfTheStateThatWasLostAndMadeGoodHasOne) {
   EXPECT_THAT(FindAlarms(snapshot), SizeIs(1)) << "what stops the run comes first";
 }
 
+TEST(Alarms, ALongContributionHasOneThatSaysWhatBecameOfIt) {
+  using enum core::Outlier::Kind;
+  const auto outlier = [](core::Outlier::Kind kind) {
+    return [kind](auto& run) { run.outliers = {{kind, "eu", 0, 10, "norm 1e9 was scaled by 0.1"}}; };
+  };
+  ExpectAlarms({
+      {"scaled", outlier(kScaled), {kWarning, "outlier_merged", "eu", HasSubstr("scaled by 0.1"), 0}},
+      {"broken", outlier(kBroken), {kCritical, "outlier_merged", "eu", HasSubstr("at the usual length alone"), 0}},
+      {"of two", outlier(kApart), {kWarning, "lengths_apart", "eu", HasSubstr("another lr?"), 0}},
+  });
+}
+
+TEST(Alarms, TheLastSitesInQuarantineNameTheCommandThatFreesAll) {
+  const auto quarantine = [](size_t sites) {
+    return [sites](auto& run) {
+      for (size_t i = 0; i < sites; ++i) run.sites[i].quarantined = true, run.sites[i].refusals = 3;
+    };
+  };
+  const auto text_of = [&](size_t sites) {
+    StatusSnapshot snapshot = Healthy();
+    quarantine(sites)(snapshot);
+    return FindAlarms(snapshot).at(0).text;
+  };
+  EXPECT_THAT(text_of(1), HasSubstr("; causewayctl release --site="));
+  EXPECT_THAT(text_of(Healthy().sites.size()), HasSubstr("; no round closes: causewayctl release --all"));
+}
+
 TEST(Alarms, AnOutlierHasOneUntilTheModelEvaluatesAsBefore) {
-  const auto outlier = [](auto& run) { run.outliers = {{"eu", 0, 10, "norm 1e9"}}; };
+  const auto outlier = [](auto& run) { run.outliers = {{core::Outlier::Kind::kWhole, "eu", 0, 10, "norm 1e9"}}; };
   const Expected on{kCritical, "outlier_merged", "eu", HasSubstr("rollback"), 0};
   ExpectAlarms({
       {"without an evaluation", outlier, on},

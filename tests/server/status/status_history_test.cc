@@ -34,6 +34,7 @@ class StatusHistoryTest : public ::testing::Test {
       snapshot.fragments.resize(2);
       progress.contributions_merged = merged;
       progress.residual_norm = norm;
+      snapshot.sites[0].sent_norm = 1;
     });
   }
 

@@ -106,9 +106,9 @@ TEST_F(Damage, DatabaseOfAnotherFormatIsRefusedAndStays) {
   std::filesystem::remove_all(At("log"));
   std::filesystem::remove(At("high_water"));
   ASSERT_TRUE(
-      (*Database::Open(At("journal.sqlite"), Database::Mode::kReadWrite))->Script("PRAGMA user_version = 7").ok());
+      (*Database::Open(At("journal.sqlite"), Database::Mode::kReadWrite))->Script("PRAGMA user_version = 6").ok());
   for (int attempt = 0; attempt < 2; ++attempt) {
-    EXPECT_THAT(Message(absl::StatusCode::kFailedPrecondition), HasSubstr("expected format 6, got 7"));
+    EXPECT_THAT(Message(absl::StatusCode::kFailedPrecondition), HasSubstr("expected format 7, got 6"));
   }
 }
 

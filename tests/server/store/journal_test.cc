@@ -74,7 +74,6 @@ TEST_F(JournalTest, RestartFindsRunSitesFlagsAndLosses) {
   EXPECT_THAT(stored.eval_loss.versions, ElementsAre(3, 4));
   rules.versions = {0, 0};
   rules.contributions.resize(2);
-  rules.norms.resize(2);
   rules.tokens.resize(2);
   EXPECT_EQ(stored.rounds, rules);
 }

@@ -69,24 +69,42 @@ TEST_F(KeptRows, OldestEventsGoWhenTheirTextsComeToMoreThanTheHistoryMayHave) {
   EXPECT_THAT(*journal->History(0, 10, "command"), SizeIs(1));
 }
 
-TEST_F(KeptRows, NormsOfTheLastRoundsComeBackAndThoseThatAreTakenBackDoNot) {
+// eu in each round from `first` on, with norm base + 1, scaled by a half in each fourth.
+void MergeRounds(Journal& journal, core::Version first, core::Version end, const core::SiteId& site = "eu") {
+  for (core::Version base = first; base < end; ++base) {
+    ContributionRecord contribution = Contribution(0, site, base);
+    contribution.admitted.norm = 1.0 + static_cast<double>(base);
+    RoundRecord round = Round(0, base, {site});
+    if (base % 4 == 0) round.contributors[0].factor = 0.5F;
+    journal.Commit({.admitted = {contribution}, .decided = {round}});
+    journal.Commit({.merged = {Merged(0, base)}});
+  }
+}
+
+core::RoundState StateOf(const std::vector<core::SiteId>& sites) {
+  core::RoundState state;
+  for (const core::SiteId& site : sites) {
+    state.sites[site] = {
+        .session = site, .state = core::SiteState::kTraining, .first_versions = {0}, .last_merged = {0}};
+  }
+  return state;
+}
+
+TEST_F(KeptRows, LengthsOfEachSiteComeBackWithTheirFactorsAndThoseThatAreTakenBackDoNot) {
   {
     const auto journal = Open();
     Seed(*journal, 1);
-    for (core::Version base = 0; base < 20; ++base) {
-      ContributionRecord contribution = Contribution(0, "eu", base);
-      contribution.admitted.norm = 1.0 + static_cast<double>(base);
-      journal->Commit({.admitted = {contribution}, .decided = {Round(0, base, {"eu"})}});
-      journal->Commit({.merged = {Merged(0, base)}});
-    }
-    journal->Flush();
+    journal->Commit({.state = StateOf({"eu"})});
+    MergeRounds(*journal, 0, 20);
   }
   {
     const auto journal = Open();
-    const core::NormsOfRounds norms = Load(*journal).rounds.norms.at(0);
-    ASSERT_THAT(norms, SizeIs(16));
-    EXPECT_EQ(norms.front(), (core::RoundNorms{5, {5.0}}));
-    EXPECT_EQ(norms.back(), (core::RoundNorms{20, {20.0}}));
+    const std::deque<core::Merged> merged = Load(*journal).rounds.sites.at("eu").merged.at(0);
+    ASSERT_THAT(merged, SizeIs(16));
+    EXPECT_EQ(merged.front().version, 5);
+    EXPECT_EQ(merged.front().length(), 2.5);
+    EXPECT_EQ(merged.back().version, 20);
+    EXPECT_EQ(merged.back().length(), 20);
     ContributionRecord open = Contribution(0, "us", 20);
     open.admitted.norm = 1e30;
     RoundRecord back = Round(0, 20, {});
@@ -95,10 +113,34 @@ TEST_F(KeptRows, NormsOfTheLastRoundsComeBackAndThoseThatAreTakenBackDoNot) {
     journal->Commit({.decided = {back}});
   }
   const StoredRun stored = Load(*Open());
-  EXPECT_EQ(stored.rounds.norms.at(0).back(), (core::RoundNorms{18, {18.0}}));
+  EXPECT_EQ(stored.rounds.sites.at("eu").merged.at(0).back().version, 18);
   EXPECT_EQ(stored.rounds.versions, std::vector<core::Version>{21});
   EXPECT_THAT(stored.fragments[0].open, SizeIs(0));
   EXPECT_EQ(stored.fragments[0].to_replay.back().record.rolled_back_to, 18);
+}
+
+TEST_F(KeptRows, ASiteThatIsReleasedOrForgottenHasNoLengthsAnyMoreAndOthersKeepTheirs) {
+  core::RoundState state = StateOf({"asia", "eu", "us"});
+  {
+    const auto journal = Open();
+    Seed(*journal, 1);
+    journal->Commit({.state = state});
+    MergeRounds(*journal, 0, 2, "asia");
+    MergeRounds(*journal, 2, 4, "eu");
+    MergeRounds(*journal, 4, 6, "us");
+  }
+  {
+    const auto journal = Open();  // which remembers nothing of the rows that were written
+    ++state.sites["asia"].releases;
+    state.sites.erase("us");
+    journal->Commit({.state = state});
+    state.sites["us"] = StateOf({"us"}).sites["us"];
+    journal->Commit({.state = state});
+  }
+  const StoredRun stored = Load(*Open());
+  EXPECT_THAT(stored.rounds.sites.at("asia").merged, SizeIs(0));
+  EXPECT_THAT(stored.rounds.sites.at("eu").merged.at(0), SizeIs(2));
+  EXPECT_THAT(stored.rounds.sites.at("us").merged, SizeIs(0));
 }
 
 TEST_F(KeptRows, AVersionThatIsKeptStaysAndOneThatIsNotIsRefusedWithThoseThatAre) {
