@@ -55,10 +55,10 @@ class RecordSession(Recorder):
                            run={"steps": 10 * ROUNDS}, checkpoint={"every_rounds": 2, "keep": 2})
         run = self.new_run(config)
         run.start_coordinator()  # so that the state has a lineage
+        run.control("set", "outer.lr=0.5")  # and a chain of settings
         run.stop_coordinator()
         shutil.copytree(run.state_dir, self.bundle / "before")
         run.start_coordinator()
-        run.control("set", "outer.lr=0.5")  # a chain of settings
         with subprocess.Popen([os.environ["SESSION_TAPE"], "record", run.grpc, self.bundle / "tape.jsonl"],
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as recorder:
             coordinator, run.grpc = run.grpc, recorder.stdout.readline().strip()
