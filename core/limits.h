@@ -13,6 +13,7 @@ inline constexpr int64_t kMaxChunkBytes = 1 << 20;
 // The largest control message carries a manifest: 20,000 tensors of 300 bytes (name, shape, alias, digest), with room
 // to spare.
 inline constexpr int64_t kMaxControlMessageBytes = 8 << 20;
+inline constexpr size_t kMaxSettingsBytes = 4 << 20;  // of the revisions in such a message, beside a manifest
 
 inline constexpr size_t kMaxTensors = 20'000;       // including experts, the largest public models have about 15,000
 inline constexpr size_t kMaxTensorNameBytes = 512;  // Hugging Face names stay under 120

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,26 @@ struct SettingsRevision {
   std::string run_config;            // all settings with it, serialized
   std::vector<std::string> changes;  // "inner.lr: 0.003 → 0.0001"
   int64_t unix_ms = 0;               // when it was decided
+  uint64_t nonce = 0;                // tells it from another one of its number
+  uint64_t digest = 0;               // DigestOf; 0: unknown, of a program before there were digests
 
   friend bool operator==(const SettingsRevision&, const SettingsRevision&) = default;
+};
+
+// XXH3-64 over the parent's digest and what decides: number, step, versions, settings, nonce. Never 0.
+uint64_t DigestOf(uint64_t parent, const SettingsRevision& revision);
+
+// Revisions in order, without a gap. What was told never changes: a cancelled change is followed by another one.
+struct SettingsChain {
+  static constexpr size_t kMost = 64;  // are told
+
+  uint64_t before = 0;  // the digest of the one before the first; 0: there is none, or it is unknown
+  std::vector<SettingsRevision> revisions;
+
+  const SettingsRevision* Find(int64_t number) const;      // null: it does not reach there
+  std::optional<uint64_t> DigestAt(int64_t number) const;  // 0 of number 0; nothing where it does not reach
+  bool IsChained() const;                                  // all have digests, each made over the one before
+  friend bool operator==(const SettingsChain&, const SettingsChain&) = default;
 };
 
 class RunSettings {
@@ -35,27 +54,46 @@ class RunSettings {
 
   const RunConfig& first() const { return first_; }
   const RunConfig& newest() const;
+  const RunConfig& Of(int64_t number) const;  // a revision that there is
   const RunConfig& AtStep(Step t) const;
   const RunConfig& AtVersion(FragmentId fragment, Version base) const;
   int64_t RevisionAt(FragmentId fragment, Version base) const;  // the number; 0: none
 
-  int64_t revision() const;  // the newest one's number; 0: none
-  std::vector<SettingsRevision> After(int64_t number) const;
+  int64_t revision() const;                                   // the newest one's number; 0: none
+  uint64_t digest() const;                                    // its digest
+  std::vector<SettingsRevision> After(int64_t number) const;  // at most the newest SettingsChain::kMost
+  SettingsChain Chain() const;                                // as many, and what was before them
 
-  // Revisions come in order: one that is known is passed over (false).
-  bool Add(SettingsRevision revision, RunConfig config);  // its run_config, read
-  void Forget();                                          // all revisions: they are of a state that was lost
+  // The changes that are still to come: after `step`, in the order of their steps.
+  struct Change {
+    Step step = 0;
+    std::vector<Version> versions;
+    const RunConfig* config = nullptr;
+  };
+  std::vector<Change> Pending(Step step) const;
+
+  // Whether what is told goes on from what is known, wherever both reach: nothing that is known is lacking, and each
+  // revision is the same. A gap between them is none if all that is told first held before `versions`.
+  bool Agrees(const SettingsChain& told, const std::vector<Version>& versions) const;
+
+  // Revisions come in order: one that is known is passed over (false). `config`: its run_config, read; it holds from
+  // the revision's step on, or, for a site that hears of it late, from `from`.
+  bool Add(SettingsRevision revision, RunConfig config, Step from = 0);
+  void BeginAfter(uint64_t before);  // the first revision that comes is not the run's first
+  void Forget();                     // all revisions: they are of a state that was lost
 
  private:
   struct Later {
     SettingsRevision revision;
     RunConfig config;
+    Step from = 0;
   };
 
   const Later* Holding(FragmentId fragment, Version base) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // null: none
 
   const RunConfig first_;
   mutable Mutex mutex_;
+  uint64_t before_ ABSL_GUARDED_BY(mutex_) = 0;  // the digest of the one before the first
   std::vector<std::unique_ptr<const Later>> later_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<const Later>> forgotten_ ABSL_GUARDED_BY(mutex_);  // some may hold references
 };

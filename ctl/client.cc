@@ -82,14 +82,14 @@ absl::Status Client::ChangeRun(v1::ChangeRunRequest::Change change) {
   return status.ok() ? absl::OkStatus() : Wrong(status);
 }
 
-absl::StatusOr<v1::SettingsRevision> Client::ChangeSettings(v1::ChangeSettingsRequest request) {
+absl::StatusOr<v1::ChangeSettingsResponse> Client::ChangeSettings(v1::ChangeSettingsRequest request) {
   grpc::ClientContext context;
   SetDeadline(context);
   *request.mutable_context() = MakeContext();
   v1::ChangeSettingsResponse response;
   const grpc::Status status = stub_->ChangeSettings(&context, request, &response);
   if (!status.ok()) return Wrong(status);
-  return response.revision();
+  return response;
 }
 
 absl::Status Client::Release(const std::string& site) {

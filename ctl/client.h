@@ -24,7 +24,7 @@ class Client {
   // given, for those of that kind alone.
   absl::Status ForEachEvent(const std::string& kind, int64_t* after_id,
                             const std::function<void(const v1::HistoryEvent&)>& use);
-  absl::StatusOr<v1::SettingsRevision> ChangeSettings(v1::ChangeSettingsRequest request);
+  absl::StatusOr<v1::ChangeSettingsResponse> ChangeSettings(v1::ChangeSettingsRequest request);
   absl::Status Drain(const std::string& site);
   absl::Status Release(const std::string& site);
   // The version that each fragment has then.

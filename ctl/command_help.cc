@@ -53,8 +53,9 @@ const std::vector<CommandText>& CommandTexts() {
        "what happened, from the coordinator's journal, oldest first; of kind command: who has asked for what"},
       {kWatch, "report", "--out=FILE.html [--model=DIR] [--sample=FILE]",
        "the run as one HTML file: curves, tables, events (of all shards that --coordinator names), settings"},
-      {kSteer, "set", "KEY=VALUE… [--at_step=STEP] [--dry_run]",
-       "settings of the running run change, from a step and a round on that lie ahead"},
+      {kSteer, "set", "KEY=VALUE… [--at_step=STEP] [--dry_run] [--yes] | --cancel",
+       "settings of the running run change, from a step and a round on that lie ahead; --cancel takes back what is "
+       "still to come"},
       {kSteer, "pause", "", "no round closes, and sites hold before their next step"},
       {kSteer, "resume", "", "the run goes on"},
       {kSteer, "stop", "[RUN] [--yes]",

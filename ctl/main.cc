@@ -49,7 +49,8 @@ ABSL_FLAG(std::string, dtype, "float32", "export: float32, or bfloat16, rounded 
 ABSL_FLAG(std::string, site, "", "drain, release, history: the site's name");
 ABSL_FLAG(int64_t, to, -1, "rollback: a version of which all fragments have a snapshot");
 ABSL_FLAG(bool, all, false, "release: all sites that are in quarantine");
-ABSL_FLAG(bool, yes, false, "stop, rollback: does it without the run's name");
+ABSL_FLAG(bool, yes, false,
+          "stop, rollback: does it without the run's name; set: a learning rate more than ten times as large is meant");
 ABSL_FLAG(bool, markdown, false, "settings: as docs/reference.md");
 ABSL_FLAG(std::vector<std::string>, sizes, {}, "codec-bench: MB of float32, like 16,256");
 ABSL_FLAG(std::vector<std::string>, threads, {}, "codec-bench: numbers of threads, like 1,2");

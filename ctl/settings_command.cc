@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -12,6 +13,9 @@
 
 ABSL_FLAG(int64_t, at_step, 0, "set: the first step with the change; 0: the first that no site can have passed");
 ABSL_FLAG(bool, dry_run, false, "set: says what would be, and changes nothing");
+ABSL_FLAG(bool, cancel, false, "set: changes that are still to come do not");
+
+ABSL_DECLARE_FLAG(bool, yes);
 
 namespace causeway::ctl {
 namespace {
@@ -39,12 +43,24 @@ void PrintMarkdown() {
   }
 }
 
+void PrintRevision(const v1::SettingsRevision& revision, const char* why) {
+  std::vector<std::string> versions;
+  for (int p = 0; p < revision.versions_size(); ++p) {
+    versions.push_back(absl::StrCat("fragment ", p, " from version ", revision.versions(p)));
+  }
+  std::printf("revision %lld, from step %lld on%s (rounds: %s)\n", static_cast<long long>(revision.number()),
+              static_cast<long long>(revision.step()), why, absl::StrJoin(versions, ", ").c_str());
+  for (const std::string& change : revision.changes()) std::printf("  %s\n", core::Printable(change).c_str());
+}
+
 }  // namespace
 
 absl::Status RunSetCommand(Client& client, const std::vector<std::string>& arguments) {
   v1::ChangeSettingsRequest request;
   request.set_at_step(absl::GetFlag(FLAGS_at_step));
   request.set_dry_run(absl::GetFlag(FLAGS_dry_run));
+  request.set_cancel(absl::GetFlag(FLAGS_cancel));
+  request.set_yes(absl::GetFlag(FLAGS_yes));
   for (size_t i = 1; i < arguments.size(); ++i) {
     const size_t equals = arguments[i].find('=');
     if (equals == 0 || equals == std::string::npos) {
@@ -55,16 +71,14 @@ absl::Status RunSetCommand(Client& client, const std::vector<std::string>& argum
     change.set_key(arguments[i].substr(0, equals));
     change.set_value(arguments[i].substr(equals + 1));
   }
-  if (request.changes().empty()) return absl::InvalidArgumentError("set: expected KEY=VALUE at least once, got none");
-  ASSIGN_OR_RETURN(const v1::SettingsRevision revision, client.ChangeSettings(request));
-  std::vector<std::string> versions;
-  for (int p = 0; p < revision.versions_size(); ++p) {
-    versions.push_back(absl::StrCat("fragment ", p, " from version ", revision.versions(p)));
+  if (request.changes().empty() != request.cancel()) {
+    return absl::InvalidArgumentError(absl::StrCat("set: expected KEY=VALUE at least once, or --cancel alone, got ",
+                                                   request.cancel() ? "both" : "none"));
   }
-  std::printf("%srevision %lld, from step %lld on (rounds: %s)\n", request.dry_run() ? "nothing is changed: " : "",
-              static_cast<long long>(revision.number()), static_cast<long long>(revision.step()),
-              absl::StrJoin(versions, ", ").c_str());
-  for (const std::string& change : revision.changes()) std::printf("  %s\n", core::Printable(change).c_str());
+  ASSIGN_OR_RETURN(const v1::ChangeSettingsResponse done, client.ChangeSettings(request));
+  std::printf("%s", request.dry_run() ? "nothing is changed: " : "");
+  PrintRevision(done.revision(), "");
+  for (const v1::SettingsRevision& later : done.pending()) PrintRevision(later, ", as was to come");
   return absl::OkStatus();
 }
 

@@ -93,6 +93,11 @@ std::vector<Setting> ListSettings() {
   return settings;
 }
 
+bool HoldsAtOnce(const std::string& key) {
+  const Setting* const setting = FindSetting(key);
+  return setting != nullptr && setting->holds == Holds::kAtOnce;
+}
+
 // ---- Changes ----
 
 absl::Status CheckMayChange(const std::string& key, const core::RunConfig& config) {
@@ -268,14 +273,26 @@ std::vector<std::string> FileDifferences(const core::RunConfig& first, const std
   return ConfigDifferences(ConfigAtStart(*now, first), *file);
 }
 
+SettingsChanges ChangesBetween(const core::RunConfig& before, const core::RunConfig& after) {
+  SettingsChanges changes;
+  for (const auto& [key, was, is] : DifferencesOf(before, after)) changes.emplace_back(key, is);
+  return changes;
+}
+
 std::vector<std::string> ConfigChanges(const core::RunConfig& before, const core::RunConfig& after) {
   std::vector<std::string> changes;
   for (const auto& [key, was, is] : DifferencesOf(before, after)) {
-    const Setting* const setting = FindSetting(key);
-    const bool at_once = setting != nullptr && setting->holds == Holds::kAtOnce;
-    changes.push_back(absl::StrCat(key, ": ", was, " → ", is, at_once ? " (at once)" : ""));
+    changes.push_back(absl::StrCat(key, ": ", was, " → ", is, HoldsAtOnce(key) ? " (at once)" : ""));
   }
   return changes;
+}
+
+std::vector<std::string> KeysAtOnce(const SettingsChanges& changes) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : changes) {
+    if (HoldsAtOnce(key)) keys.push_back(key);
+  }
+  return keys;
 }
 
 }  // namespace causeway::formats

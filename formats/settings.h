@@ -51,7 +51,11 @@ std::vector<std::string> ConfigDifferences(const core::RunConfig& run, const cor
 std::vector<std::string> FileDifferences(const core::RunConfig& first, const std::string& newest,
                                          const std::string& run_yaml, const std::string& path);
 
-// Each key whose value differs: "inner.lr: 0.003 → 0.0001".
+// The settings that make `after` of `before`, as ChangedConfig takes them.
+SettingsChanges ChangesBetween(const core::RunConfig& before, const core::RunConfig& after);
+// The same for people: "inner.lr: 0.003 → 0.0001", "values.gate: 8.0 → 4.0 (at once)".
 std::vector<std::string> ConfigChanges(const core::RunConfig& before, const core::RunConfig& after);
+// Of these keys, those whose change holds at once.
+std::vector<std::string> KeysAtOnce(const SettingsChanges& changes);
 
 }  // namespace causeway::formats

@@ -87,7 +87,7 @@ absl::StatusOr<core::RunConfig> ConfigOfStoredRun(const std::string& run_yaml, i
 
 void TellDifferences(const std::string& run_yaml, const core::RunConfig& first, const server::StoredRun& stored) {
   if (!stored.rounds.started) return;
-  const std::string newest = stored.settings.empty() ? "" : stored.settings.back().run_config;
+  const std::string newest = stored.settings.revisions.empty() ? "" : stored.settings.revisions.back().run_config;
   const std::string path = absl::GetFlag(FLAGS_config);
   for (const std::string& difference : formats::FileDifferences(first, newest, run_yaml, path)) {
     spdlog::warn("{} differs from the run in {}", path, difference);
@@ -166,13 +166,31 @@ server::SettingsForms FormsOfSettings(const core::RunConfig& config) {
   using Forms = server::SettingsForms;
   const auto change = [](const core::RunConfig& now, const Forms::Changes& changes) -> absl::StatusOr<Forms::Changed> {
     ASSIGN_OR_RETURN(core::RunConfig to, formats::ChangedConfig(now, changes));
-    return Forms::Changed{to, formats::SerializeRunConfig(to), formats::ConfigChanges(now, to)};
+    return Forms::Changed{to, formats::SerializeRunConfig(to), formats::ConfigChanges(now, to),
+                          formats::KeysAtOnce(changes)};
+  };
+  const auto rebase = [change](const core::RunConfig& before, const core::RunConfig& after,
+                               const core::RunConfig& now) {
+    return change(now, formats::ChangesBetween(before, after));
   };
   const auto read = [config](const std::string& run_config) -> absl::StatusOr<core::RunConfig> {
     ASSIGN_OR_RETURN(const core::RunConfig stored, formats::ParseRunConfig(run_config));
     return formats::ConfigAtStart(stored, config);
   };
-  return {change, read, formats::RunConfigJson};
+  return {change, rebase, read, formats::RunConfigJson};
+}
+
+// As a rebuild takes them: what `set` would refuse is not the run's.
+auto SettingsOfSites(const core::RunConfig& config) {
+  return [read = FormsOfSettings(config).read](const core::RunConfig* before,
+                                               const std::string& run_config) -> absl::StatusOr<core::RunConfig> {
+    ASSIGN_OR_RETURN(core::RunConfig settings, read(run_config));
+    if (before == nullptr) return settings;
+    ASSIGN_OR_RETURN(const core::RunConfig changed,
+                     formats::ChangedConfig(*before, formats::ChangesBetween(*before, settings)));
+    if (changed == settings) return settings;
+    return absl::InvalidArgumentError("a change of them is none that can be set");
+  };
 }
 
 absl::StatusOr<std::unique_ptr<server::RunExchange>> MakeCoordinator(
@@ -230,8 +248,11 @@ absl::StatusOr<std::string> TakeFromSites(Serving& serving, server::Journal& jou
   const std::string does = own ? "completes its state from the sites'" : "rebuilds its state from the sites'";
   const core::RunConfig& config = serving.config;
   server::Listening& addresses = serving.addresses;
-  server::Rebuild rebuild(
-      {.config = config, .shard = addresses.shard, .accept = absl::GetFlag(FLAGS_accept), .own = std::move(own)});
+  server::Rebuild rebuild({.config = config,
+                           .settings = SettingsOfSites(config),
+                           .shard = addresses.shard,
+                           .accept = absl::GetFlag(FLAGS_accept),
+                           .own = std::move(own)});
   const auto service = server::NewRebuildService(&rebuild, &serving.gate);
   ASSIGN_OR_RETURN(const auto server, server::ListeningServer::Start(*service, config.sync.map_fragments(),
                                                                      addresses.grpc, addresses.tls));

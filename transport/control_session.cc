@@ -81,7 +81,7 @@ Welcome ControlSession::Take(const v1::Welcome& welcome, core::FragmentMap map) 
           .generation = welcome.has_generation() ? std::optional(welcome.generation()) : std::nullopt,
           .map = std::move(map),
           .last_admitted = {welcome.last_admitted().begin(), welcome.last_admitted().end()},
-          .revisions = FromProto(welcome.revisions())};
+          .settings = {welcome.settings_before(), FromProto(welcome.revisions())}};
 }
 
 std::optional<v1::SiteMessage> ControlSession::Enter() {

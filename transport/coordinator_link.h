@@ -49,8 +49,14 @@ struct Welcome {
   std::optional<uint64_t> generation;
   core::FragmentMap map;
   std::vector<core::Version>
-      last_admitted;  // for each fragment, base of the site's last admitted contribution; −1 none
-  std::vector<core::SettingsRevision> revisions;  // of the run's settings, all of them
+      last_admitted;             // for each fragment, base of the site's last admitted contribution; −1 none
+  core::SettingsChain settings;  // the newest of the run's
+};
+
+// What a site holds, for a coordinator that rebuilds its state.
+struct HeldState {
+  std::vector<core::HeldFragment> fragments;
+  core::SettingsChain settings;
 };
 
 // W and then v of a fragment, float32 in padded layout, in pieces of at most 1 MiB.
@@ -77,7 +83,7 @@ class LinkListener {
 
   // The coordinator has lost its state and rebuilds it from the sites'. Each call is answered once, on any thread: the
   // first with all fragments that the site holds (none if it has not entered), the second with the values of one.
-  virtual void OnHoldingsWanted(std::function<void(const std::vector<core::HeldFragment>&)> show) { show({}); }
+  virtual void OnHoldingsWanted(std::function<void(const HeldState&)> show) { show({}); }
   virtual void OnFragmentWanted(core::FragmentId /*fragment*/, std::function<void(HeldValues)> send) { send({}); }
 
   // The end of the link: PERMISSION_DENIED if the coordinator refused the site, UNAVAILABLE if it was not reached

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <vector>
 
+#include "core/run_settings.h"
 #include "transport/progress_message.h"
 
 namespace causeway::transport {
@@ -124,6 +125,16 @@ constexpr FieldLimit kLimits[] = {
     Anything("Holdings.context"),
     Anything("Holdings.manifest"),
     Many(kFragments, Anything("Holdings.fragments")),
+    Many(core::SettingsChain::kMost, Anything("Holdings.revisions")),
+    Anything("Holdings.settings_before"),
+    Integer("SettingsRevision.number", 1, kCount),
+    Integer("SettingsRevision.step", 0, kCount),
+    Many(kFragments, Integer("SettingsRevision.versions", 0, kCount)),
+    Text("SettingsRevision.run_config", core::kMaxSettingsBytes),
+    Many(kSettings, Text("SettingsRevision.changes", kWords)),
+    Anything("SettingsRevision.unix_ms"),
+    Anything("SettingsRevision.nonce"),
+    Anything("SettingsRevision.digest"),
     Integer("HeldFragment.fragment", 0, kFragments - 1),
     Integer("HeldFragment.version", 0, kCount),
     Anything("HeldFragment.anchor_digest"),
@@ -143,6 +154,8 @@ constexpr FieldLimit kLimits[] = {
     Many(kSettings, Anything("ChangeSettingsRequest.changes")),
     Integer("ChangeSettingsRequest.at_step", 0, kCount),
     Anything("ChangeSettingsRequest.dry_run"),
+    Anything("ChangeSettingsRequest.cancel"),
+    Anything("ChangeSettingsRequest.yes"),
     Text("SettingChange.key", kWords),
     Text("SettingChange.value", kWords),
     Anything("ReleaseRequest.context"),

@@ -9,6 +9,8 @@ void ToProto(const core::SettingsRevision& revision, v1::SettingsRevision* messa
   message->set_run_config(revision.run_config);
   message->mutable_changes()->Assign(revision.changes.begin(), revision.changes.end());
   message->set_unix_ms(revision.unix_ms);
+  message->set_nonce(revision.nonce);
+  message->set_digest(revision.digest);
 }
 
 core::SettingsRevision FromProto(const v1::SettingsRevision& message) {
@@ -17,7 +19,9 @@ core::SettingsRevision FromProto(const v1::SettingsRevision& message) {
           .versions = {message.versions().begin(), message.versions().end()},
           .run_config = message.run_config(),
           .changes = {message.changes().begin(), message.changes().end()},
-          .unix_ms = message.unix_ms()};
+          .unix_ms = message.unix_ms(),
+          .nonce = message.nonce(),
+          .digest = message.digest()};
 }
 
 std::vector<core::SettingsRevision> FromProto(

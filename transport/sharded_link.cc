@@ -25,7 +25,7 @@ class ShardedLink::ShardListener final : public LinkListener {
   void OnDrain(const std::string& reason) override { ByShardZero(&LinkListener::OnDrain, reason); }
   void OnHold(bool held) override { ByShardZero(&LinkListener::OnHold, held); }
   // Passes on fragments of all shards: a coordinator requests its own.
-  void OnHoldingsWanted(std::function<void(const std::vector<core::HeldFragment>&)> show) override {
+  void OnHoldingsWanted(std::function<void(const HeldState&)> show) override {
     Listener()->OnHoldingsWanted(std::move(show));
   }
   void OnFragmentWanted(core::FragmentId fragment, std::function<void(HeldValues)> send) override {

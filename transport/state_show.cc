@@ -101,23 +101,24 @@ void StateShow::Begin(const v1::Context& context, const core::Manifest& manifest
   v1::Holdings holdings;
   *holdings.mutable_context() = context;
   ToProto(manifest, holdings.mutable_manifest());
-  listener->OnHoldingsWanted(
-      [this, holdings = std::move(holdings), listener](const std::vector<core::HeldFragment>& held) mutable {
-        for (const core::HeldFragment& one : held) {
-          v1::HeldFragment& fragment = *holdings.add_fragments();
-          fragment.set_fragment(one.fragment);
-          fragment.set_version(one.held.version);
-          fragment.set_anchor_digest(one.held.anchor_digest);
-          fragment.set_momentum_digest(one.held.momentum_digest);
-          fragment.set_run_tokens(one.run_tokens);
-          if (one.before) {
-            fragment.mutable_before()->set_version(one.before->version);
-            fragment.mutable_before()->set_anchor_digest(one.before->anchor_digest);
-            fragment.mutable_before()->set_momentum_digest(one.before->momentum_digest);
-          }
-        }
-        held.empty() ? OnEnded(grpc::Status::OK) : Start(holdings, listener);
-      });
+  listener->OnHoldingsWanted([this, holdings = std::move(holdings), listener](const HeldState& held) mutable {
+    for (const core::SettingsRevision& one : held.settings.revisions) ToProto(one, holdings.add_revisions());
+    holdings.set_settings_before(held.settings.before);
+    for (const core::HeldFragment& one : held.fragments) {
+      v1::HeldFragment& fragment = *holdings.add_fragments();
+      fragment.set_fragment(one.fragment);
+      fragment.set_version(one.held.version);
+      fragment.set_anchor_digest(one.held.anchor_digest);
+      fragment.set_momentum_digest(one.held.momentum_digest);
+      fragment.set_run_tokens(one.run_tokens);
+      if (one.before) {
+        fragment.mutable_before()->set_version(one.before->version);
+        fragment.mutable_before()->set_anchor_digest(one.before->anchor_digest);
+        fragment.mutable_before()->set_momentum_digest(one.before->momentum_digest);
+      }
+    }
+    held.fragments.empty() ? OnEnded(grpc::Status::OK) : Start(holdings, listener);
+  });
 }
 
 void StateShow::Start(const v1::Holdings& holdings, LinkListener* listener) {

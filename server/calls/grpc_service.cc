@@ -74,6 +74,8 @@ AskedCommand AskedSettings(const v1::ChangeSettingsRequest& request) {
   }
   if (request.at_step() > 0) changes.push_back(absl::StrCat("at_step=", request.at_step()));
   if (request.dry_run()) changes.emplace_back("dry_run");
+  if (request.cancel()) changes.emplace_back("cancel");
+  if (request.yes()) changes.emplace_back("yes");
   return {"ChangeSettings", absl::StrJoin(changes, " ")};
 }
 
@@ -100,9 +102,11 @@ void AddCommands(RunExchange* exchange, Gate* gate, CallService& service) {
   AddCommand<v1::ChangeSettingsRequest, v1::ChangeSettingsResponse>(
       service, exchange, gate, "ChangeSettings", AskedSettings,
       [=](const v1::ChangeSettingsRequest& request, v1::ChangeSettingsResponse& response) {
-        const absl::StatusOr<core::SettingsRevision> revision = exchange->operators().ChangeSettings(request);
-        if (revision.ok()) transport::ToProto(*revision, response.mutable_revision());
-        return revision.status();
+        ASSIGN_OR_RETURN(const std::vector<core::SettingsRevision> revisions,
+                         exchange->operators().ChangeSettings(request));
+        transport::ToProto(revisions.front(), response.mutable_revision());
+        for (size_t i = 1; i < revisions.size(); ++i) transport::ToProto(revisions[i], response.add_pending());
+        return absl::OkStatus();
       });
   AddCommand<v1::RollbackRequest, v1::RollbackResponse>(
       service, exchange, gate, "Rollback",

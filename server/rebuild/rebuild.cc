@@ -13,6 +13,7 @@
 #include "core/limits.h"
 #include "core/text.h"
 #include "transport/messages.h"
+#include "transport/settings_messages.h"
 
 namespace causeway::server {
 namespace {
@@ -32,6 +33,7 @@ std::optional<OwnHoldings> HoldingsOf(const std::optional<OwnState>& own) {
   v1::Manifest manifest;
   transport::ToProto(own->model.run.manifest, &manifest);
   OwnHoldings holdings{.held = {own->lineage, manifest.SerializeAsString(), {}}, .sites = {}};
+  holdings.held.settings = own->settings;
   for (const auto& [p, state] : own->fragments) holdings.held.fragments[p] = HeldOf(state);
   for (const auto& [site, record] : own->rounds.sites) {
     if (record.state != core::SiteState::kGone) holdings.sites.insert(site);
@@ -46,7 +48,8 @@ absl::StatusOr<OwnState> ReadOwnState(const Journal& journal, const core::Shard&
   OwnState own{.lineage = journal.identity().lineage,
                .rounds = std::move(stored.rounds),
                .model = std::move(stored.model),
-               .fragments = {}};
+               .fragments = {},
+               .settings = std::move(stored.settings)};
   for (size_t p = 0; p < stored.fragments.size(); ++p) {
     const auto fragment = static_cast<FragmentId>(p);
     if (!shard.Owns(fragment)) continue;
@@ -71,6 +74,12 @@ absl::Status Rebuild::Check(const v1::Holdings& holdings, Holdings& shown) const
   }
   ASSIGN_OR_RETURN(const core::Manifest manifest, transport::FromProto(holdings.manifest()));
   RETURN_IF_ERROR(core::BuildFragmentMap(manifest, options_.config.sync).status());
+  shown.settings = {holdings.settings_before(), transport::FromProto(holdings.revisions())};
+  core::RunSettings settings(options_.config);
+  if (const absl::Status fits = AddSettings(shown.settings, settings); !fits.ok()) {
+    spdlog::warn("site {}: its settings of the run are not taken: {}", context.site(), std::string(fits.message()));
+    shown.settings = {};
+  }
   shown.lineage = context.lineage();
   shown.model = holdings.manifest().SerializeAsString();
   for (const v1::HeldFragment& held : holdings.fragments()) {
@@ -84,6 +93,24 @@ absl::Status Rebuild::Check(const v1::Holdings& holdings, Holdings& shown) const
     if (!held.has_before()) continue;
     const v1::HeldBefore& before = held.before();
     shown.before[held.fragment()] = {before.version(), before.anchor_digest(), before.momentum_digest()};
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Rebuild::AddSettings(const core::SettingsChain& chain, core::RunSettings& settings) const {
+  if (chain.revisions.empty()) return absl::OkStatus();
+  if (options_.settings == nullptr) return absl::UnimplementedError("this coordinator cannot read them");
+  if (!chain.IsChained()) return absl::InvalidArgumentError("their digests do not follow from each other");
+  settings.BeginAfter(chain.before);
+  for (const core::SettingsRevision& one : chain.revisions) {
+    if (std::ssize(one.versions) != options_.config.sync.map_fragments()) {
+      return absl::InvalidArgumentError(absl::StrCat("revision ", one.number, ": expected ",
+                                                     options_.config.sync.map_fragments(), " versions, got ",
+                                                     one.versions.size()));
+    }
+    const bool begins = settings.revision() == 0 && one.number > 1;
+    ASSIGN_OR_RETURN(core::RunConfig config, options_.settings(begins ? nullptr : &settings.newest(), one.run_config));
+    settings.Add(one, std::move(config));
   }
   return absl::OkStatus();
 }
@@ -322,9 +349,11 @@ core::RoundState Rebuild::RoundsOfTheSites() const {
 
 absl::Status Rebuild::Save(Journal& journal) {
   core::MutexLock lock(mutex_);
+  core::RunSettings settings(options_.config);
+  RETURN_IF_ERROR(AddSettings(choice_->settings, settings));
   for (auto& [p, arriving] : arriving_) {
     const bool stays = choice_->fragments.at(p).witnesses.empty();
-    if (!stays && options_.config.codec.feedback_down > 0) {
+    if (!stays && settings.AtVersion(p, arriving.held.version).codec.feedback_down > 0) {
       arriving.state.residual.resize(arriving.state.anchor.size());
     }
     RETURN_IF_ERROR(journal.SaveSnapshot(p, arriving.state, arriving.held.anchor_digest));
@@ -333,7 +362,18 @@ absl::Status Rebuild::Save(Journal& journal) {
   JournalEntry entry;
   entry.state = RoundsOfTheSites();
   entry.model = options_.own ? options_.own->model : ModelRecord{.generation = 1, .run = run, .seeder = ""};
+  entry.settings = choice_->settings;
+  if (options_.own) {
+    const int64_t known = options_.own->settings.revisions.empty() ? 0 : options_.own->settings.revisions.back().number;
+    entry.settings.before = 0;
+    std::erase_if(entry.settings.revisions, [known](const auto& one) { return one.number <= known; });
+  }
   entry.events = events_;
+  for (const core::SettingsRevision& one : entry.settings.revisions) {
+    entry.events.push_back({.kind = "set",
+                            .text = absl::StrCat("revision ", one.number, ", from step ", one.step,
+                                                 ", as sites hold it: ", absl::StrJoin(one.changes, ", "))});
+  }
   for (const std::string& sentence : choice_->dissent) {
     entry.events.push_back({.kind = "rebuild", .site = "", .fragment = -1, .text = sentence});
   }

@@ -29,6 +29,7 @@
 #include "core/fragment_state.h"
 #include "core/mutex.h"
 #include "core/run_config.h"
+#include "core/run_settings.h"
 #include "server/rebuild/rebuild_rules.h"
 #include "server/store/journal.h"
 
@@ -48,12 +49,16 @@ struct OwnState {
   core::RoundState rounds;
   ModelRecord model;
   std::map<core::FragmentId, core::FragmentState> fragments;
+  core::SettingsChain settings;
 };
 // DATA_LOSS: a snapshot is damaged.
 absl::StatusOr<OwnState> ReadOwnState(const Journal& journal, const core::Shard& shard);
 
 struct RebuildOptions {
   core::RunConfig config;
+  // A revision's settings, where `causewayctl set` could have made them of those before; null: before the first that is
+  // known. Without this, sites' settings are not taken.
+  std::function<absl::StatusOr<core::RunConfig>(const core::RunConfig* before, const std::string& run_config)> settings;
   core::Shard shard;
   core::SiteId accept;  // the one site to trust; empty: two must agree
   std::optional<OwnState> own;
@@ -94,6 +99,7 @@ class Rebuild {
   };
 
   absl::Status Check(const v1::Holdings& holdings, Holdings& shown) const;
+  absl::Status AddSettings(const core::SettingsChain& chain, core::RunSettings& settings) const;
   void Choose() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ResetChoice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsWhole(core::FragmentId p) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

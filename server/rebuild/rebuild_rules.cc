@@ -146,8 +146,32 @@ absl::StatusOr<RebuildChoice> RebuildRules::Choose(int64_t now_ms) const {
     if (!shard_.Owns(p)) continue;
     ASSIGN_OR_RETURN(choice.fragments[p], ChooseFragment(p, choice));
   }
+  choice.settings = ChooseSettings(choice);
   NoteDissent(choice);
   return choice;
+}
+
+core::SettingsChain RebuildRules::ChooseSettings(const RebuildChoice& run) const {
+  if (!accept_.empty()) return shown_.at(accept_).settings;
+  std::vector<const core::SettingsChain*> chains;
+  if (own_) chains.push_back(&own_->held.settings);
+  for (const auto& [site, holdings] : shown_) {
+    if (Counts(holdings, run)) chains.push_back(&holdings.settings);
+  }
+  // The coordinator's own are on its disk; of others' each revision needs two.
+  core::SettingsChain chosen = own_ ? own_->held.settings : core::SettingsChain();
+  for (const core::SettingsChain* const chain : chains) {
+    for (size_t i = 0; i < chain->revisions.size(); ++i) {
+      const core::SettingsRevision& one = chain->revisions[i];
+      const bool newer = chosen.revisions.empty() || one.number > chosen.revisions.back().number;
+      const auto agree = std::ranges::count_if(
+          chains, [&](const core::SettingsChain* other) { return other->DigestAt(one.number) == one.digest; });
+      if (!newer || agree < kAgree) continue;
+      chosen = *chain;
+      chosen.revisions.resize(i + 1);
+    }
+  }
+  return chosen;
 }
 
 bool RebuildRules::IsSettled(int64_t now_ms) const {

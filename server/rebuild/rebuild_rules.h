@@ -10,6 +10,9 @@
 // an operator has to name a site. Where sites stand at versions that differ by one, two hold the second newest; if the
 // run kept its schedule, that is consistent over the fragments.
 //
+// The run's settings are chained by digests: who holds a revision holds all before it. Taken is the longest chain of
+// which two hold the newest revision, or that of the one site that is trusted.
+//
 // A coordinator that has lost only the end of its state holds the rest itself: it is one of two that agree, and its own
 // version of a fragment stays where no site shows a newer one.
 // Pure; one owner at a time. Source: docs/decisions/0020-what-sites-know.md.
@@ -25,6 +28,7 @@
 #include "absl/status/statusor.h"
 #include "core/held_fragment.h"
 #include "core/ids.h"
+#include "core/run_settings.h"
 #include "core/shard.h"
 
 namespace causeway::server {
@@ -36,6 +40,7 @@ struct Holdings {
   std::map<core::FragmentId, core::HeldVersion> fragments;
   std::map<core::FragmentId, core::HeldVersion> before;  // the last update, where the site knows
   std::map<core::FragmentId, int64_t> run_tokens;        // that the run has merged into them
+  core::SettingsChain settings;                          // of the run, as far as the site knows them for certain
 };
 
 // The state that the coordinator itself has, and the sites that were in the run then.
@@ -54,6 +59,7 @@ struct RebuildChoice {
   std::string model;
   std::map<core::FragmentId, Fragment> fragments;  // all of the shard's
   std::vector<std::string> dissent;                // a sentence for each site about the state not taken from it
+  core::SettingsChain settings;                    // up to the newest revision that two hold
 };
 
 class RebuildRules {
@@ -87,6 +93,7 @@ class RebuildRules {
   absl::StatusOr<RebuildChoice> ChooseRun() const;
   int64_t LeastTokens(const std::vector<core::SiteId>& sites, core::FragmentId fragment) const;
   absl::StatusOr<RebuildChoice::Fragment> ChooseFragment(core::FragmentId fragment, const RebuildChoice& run) const;
+  core::SettingsChain ChooseSettings(const RebuildChoice& run) const;
   void NoteDissent(RebuildChoice& choice) const;
 
   const int num_fragments_;

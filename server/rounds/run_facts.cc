@@ -14,7 +14,8 @@ RunFacts::RunFacts(const RoundSettings& its_settings, core::RoundState its_state
       state(std::move(its_state)),
       now_ms(its_now_ms),
       seeded_here(state.seeded),
-      refused(num_fragments()) {
+      refused(num_fragments()),
+      first_(its_settings) {
   state.versions.resize(num_fragments());
   state.contributions.resize(num_fragments());
   state.tokens.resize(num_fragments());
@@ -26,28 +27,29 @@ RunFacts::RunFacts(const RoundSettings& its_settings, core::RoundState its_state
 }
 
 const RoundSettings& RunFacts::Of(core::FragmentId fragment) const {
-  for (const Earlier& earlier : earlier_) {
-    if (state.versions[fragment] < earlier.before[fragment]) return earlier.settings;
-  }
-  return settings;
+  const auto holds = [&](const Change& change) { return change.versions[fragment] <= state.versions[fragment]; };
+  const auto last = std::find_if(changes_.rbegin(), changes_.rend(), holds);
+  return last == changes_.rend() ? first_ : last->settings;
 }
 
 int64_t RunFacts::lease_ms() const {
   int64_t longest_ms = settings.membership.lease_ms;
-  for (core::FragmentId p = 0; p < num_fragments() && !earlier_.empty(); ++p) {
+  for (core::FragmentId p = 0; p < num_fragments() && !changes_.empty(); ++p) {
     longest_ms = std::max(longest_ms, Of(p).membership.lease_ms);
   }
   return longest_ms;
 }
 
-void RunFacts::Change(const SettingsChanged& change) {
-  std::erase_if(earlier_, [this](const Earlier& one) {  // which every fragment has passed
-    return std::ranges::equal(one.before, state.versions, std::ranges::less_equal());
-  });
-  earlier_.push_back({settings, change.versions});
-  settings.membership = change.membership;
-  settings.values = change.values;
-  settings.max_tokens_per_step = change.max_tokens_per_step;
+void RunFacts::TakeOver(const SettingsChanged& changed) {
+  const auto passed = [this](const Change& one) {  // by every fragment: those before it hold no more
+    return std::ranges::equal(one.versions, state.versions, std::ranges::less_equal());
+  };
+  const auto last = std::find_if(changes_.rbegin(), changes_.rend(), passed);
+  if (last != changes_.rend()) changes_.erase(changes_.begin(), std::prev(last.base()));
+  settings.membership = changed.membership;
+  settings.values = changed.values;
+  settings.max_tokens_per_step = changed.max_tokens_per_step;
+  changes_.push_back({changed.versions, settings});
 }
 
 bool RunFacts::InSession(const SiteId& site, const core::SessionId& session) const {

@@ -30,7 +30,7 @@ struct RunFacts {
 
   RunFacts(const RoundSettings& its_settings, core::RoundState its_state, int64_t its_now_ms);
 
-  RoundSettings settings;  // as of now: who is in, when a round closes; shard and sync stay
+  RoundSettings settings;  // the newest, for all that holds at once; shard and sync stay
   const core::FragmentSchedule schedule;
   core::RoundState state;
   int64_t now_ms;                      // of the latest event
@@ -42,8 +42,8 @@ struct RunFacts {
 
   // As of the fragment's open round, for what it merges and how.
   const RoundSettings& Of(core::FragmentId fragment) const;
-  void Change(const SettingsChanged& change);
-  // A shorter lease holds once all rounds are of the change: sites have heard of it then.
+  void TakeOver(const SettingsChanged& changed);
+  // A longer lease holds at once, a shorter one when all rounds are of the change: sites have heard of it then.
   int64_t lease_ms() const;
 
   bool synchronous() const { return settings.sync.mode == core::SyncMode::kSynchronous; }
@@ -60,12 +60,13 @@ struct RunFacts {
   bool Ending(core::FragmentId fragment) const;
 
  private:
-  // Settings that were changed, and the base versions before which they held.
-  struct Earlier {
+  // As they were changed, in the order of the changes: the last one whose version has come holds.
+  struct Change {
+    std::vector<core::Version> versions;  // of each fragment: the first with them
     RoundSettings settings;
-    std::vector<core::Version> before;
   };
-  std::vector<Earlier> earlier_;  // oldest first
+  RoundSettings first_;
+  std::vector<Change> changes_;
 };
 
 }  // namespace causeway::server

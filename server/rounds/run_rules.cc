@@ -182,7 +182,7 @@ Outcome On(RuleParts& run, const MembershipChanged& event) {
 
 // A round that waited for more sites may go on now: the next Tick closes it.
 Outcome On(RuleParts& run, const SettingsChanged& event) {
-  run.facts.Change(event);
+  run.facts.TakeOver(event);
   if (event.goes_on) run.facts.state.finished = false;
   LeadRules* const lead = Lead(run);
   return {.actions = lead == nullptr ? Actions() : lead->EnterReady()};
@@ -327,7 +327,7 @@ absl::StatusOr<ChangePlace> RunRules::PlaceOfChange(core::Step steps, std::optio
   for (core::FragmentId p = 0; p < facts.num_fragments(); ++p) {
     earliest = std::max(earliest, facts.schedule.SendStep(p, versions[p] + 1) + 1);
   }
-  if (facts.state.finished && facts.ActiveSites().empty()) earliest = steps + 1;
+  if (facts.state.finished && facts.ActiveSites().empty() && steps > 0) earliest = steps + 1;
   if (at_step && *at_step < earliest) {
     return absl::FailedPreconditionError(absl::StrCat("at_step: expected at least ", earliest,
                                                       ", which no site can have passed when it hears of it, got ",

@@ -109,23 +109,24 @@ absl::StatusOr<std::vector<core::Version>> Operators::RollBack(core::Version ver
   return versions;
 }
 
-absl::StatusOr<core::SettingsRevision> Operators::ChangeSettings(const v1::ChangeSettingsRequest& request) {
+absl::StatusOr<std::vector<core::SettingsRevision>> Operators::ChangeSettings(
+    const v1::ChangeSettingsRequest& request) {
   RETURN_IF_ERROR(CheckLeads("set"));
-  SettingsForms::Changes changes;
-  for (const v1::SettingChange& change : request.changes()) changes.emplace_back(change.key(), change.value());
-  if (changes.empty()) return absl::InvalidArgumentError("set: expected KEY=VALUE, got none");
-  ASSIGN_OR_RETURN(const core::SettingsRevision revision, run_.With([&](Run& run) {
-    absl::StatusOr<core::SettingsRevision> changed = run.ChangeSettings(changes, request.at_step(), request.dry_run());
+  if (request.changes().empty() != request.cancel()) {
+    return absl::InvalidArgumentError("set: expected KEY=VALUE at least once, or --cancel alone");
+  }
+  ASSIGN_OR_RETURN(std::vector<core::SettingsRevision> revisions, run_.With([&](Run& run) {
+    auto changed = run.ChangeSettings(request);
     run.Publish();
     return changed;
   }));
-  if (!request.dry_run()) {
-    journal_.Flush();
-    RETURN_IF_ERROR(run_.status());
-    spdlog::info("settings, revision {}, from step {}: {}", revision.number, revision.step,
-                 absl::StrJoin(revision.changes, ", "));
+  if (request.dry_run()) return revisions;
+  journal_.Flush();
+  RETURN_IF_ERROR(run_.status());
+  for (const core::SettingsRevision& one : revisions) {
+    spdlog::info("settings, revision {}, from step {}: {}", one.number, one.step, absl::StrJoin(one.changes, ", "));
   }
-  return revision;
+  return revisions;
 }
 
 absl::Status Operators::RecordCommand(const std::string& text) {

@@ -32,9 +32,9 @@ class Operators {
   absl::StatusOr<std::vector<core::Version>> RollBack(core::Version version);
 
   // The settings of the run change: from `at_step` on, or 0: as soon as no site can have passed it
-  // (core/run_settings.h). INVALID_ARGUMENT, FAILED_PRECONDITION: a value that is not accepted; a key that cannot
-  // change, with the reason.
-  absl::StatusOr<core::SettingsRevision> ChangeSettings(const v1::ChangeSettingsRequest& request);
+  // (core/run_settings.h). Returns the change, and after it those to come, on top of it. INVALID_ARGUMENT,
+  // FAILED_PRECONDITION: a value that is not accepted; a key that cannot change, with the reason.
+  absl::StatusOr<std::vector<core::SettingsRevision>> ChangeSettings(const v1::ChangeSettingsRequest& request);
 
   absl::Status RecordCommand(const std::string& text);  // a command and its result (commands.h)
 

@@ -25,7 +25,7 @@ class Outbox {
   void Store(const ModelRecord& model) { entry_.model = model; }
   void Store(const core::DataOfSites& data) { entry_.data = data; }
   void Store(const EvalLoss& loss) { entry_.eval_loss = loss; }
-  void Store(core::SettingsRevision revision) { entry_.settings = std::move(revision); }
+  void Store(core::SettingsRevision revision) { entry_.settings.revisions.push_back(std::move(revision)); }
   void Store(ContributionRecord admitted) { entry_.admitted.push_back(std::move(admitted)); }
   void Store(RoundRecord decided) { entry_.decided.push_back(std::move(decided)); }
 

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,8 @@
 
 namespace causeway::server {
 namespace {
+
+constexpr double kLargeStep = 10;  // of a learning rate: more is likely a typing error
 
 RoundSettings RulesOf(const core::RunConfig& config, core::Shard shard) {
   return {config.sync, config.membership, shard, config.values,
@@ -42,8 +45,9 @@ Run::Run(const RunOptions& options, Journal& journal, RunFigures& figures, OwnRe
 
 // ---- Settings ----
 
-absl::Status Run::RestoreSettings(const std::vector<core::SettingsRevision>& revisions) {
-  for (const core::SettingsRevision& revision : revisions) {
+absl::Status Run::RestoreSettings(const core::SettingsChain& stored) {
+  settings.BeginAfter(stored.before);
+  for (const core::SettingsRevision& revision : stored.revisions) {
     if (options_.settings.read == nullptr) return absl::DataLossError("the settings have changed, and cannot be read");
     ASSIGN_OR_RETURN(core::RunConfig config, options_.settings.read(revision.run_config));
     settings.Add(revision, std::move(config));
@@ -53,46 +57,106 @@ absl::Status Run::RestoreSettings(const std::vector<core::SettingsRevision>& rev
 }
 
 void Run::TellRules(const core::SettingsRevision& revision, bool goes_on, int64_t now_ms) {
-  const RoundSettings changed = RulesOf(settings.newest(), options_.shard);
+  const RoundSettings changed = RulesOf(settings.Of(revision.number), options_.shard);
   Apply(SettingsChanged{revision.versions, changed.membership, changed.values, changed.max_tokens_per_step, goes_on},
         now_ms);
 }
 
-absl::StatusOr<core::SettingsRevision> Run::ChangeSettings(const SettingsForms::Changes& changes, core::Step at_step,
-                                                           bool dry_run) {
-  const core::RunConfig& before = settings.newest();
-  if (!options_.shard.alone()) {
-    return absl::FailedPreconditionError("the settings of a run of several shards cannot change while it runs yet");
+// What the run's settings become at that place.
+absl::StatusOr<SettingsForms::Changed> Run::Changed(const v1::ChangeSettingsRequest& request,
+                                                    const ChangePlace& place) const {
+  const core::RunConfig& before = settings.AtStep(place.step);
+  if (request.cancel()) {
+    if (settings.Pending(place.step).empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("no change of the settings is to come after step ", place.step));
+    }
+    return options_.settings.rebase(settings.newest(), before, settings.newest());
   }
-  if (options_.settings.change == nullptr) return absl::UnimplementedError("this coordinator cannot change settings");
+  SettingsForms::Changes changes;
+  for (const v1::SettingChange& change : request.changes()) changes.emplace_back(change.key(), change.value());
   ASSIGN_OR_RETURN(SettingsForms::Changed changed, options_.settings.change(before, changes));
   if (changed.changes.empty()) return absl::FailedPreconditionError("the run has these values already");
+  if (request.at_step() > 0 && !changed.at_once.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("at_step: ", absl::StrJoin(changed.at_once, ", "), " would hold at once: set it by itself"));
+  }
   const RoundSettings then = RulesOf(changed.config, options_.shard);
   RETURN_IF_ERROR(rules->CheckChange(then.membership, then.max_tokens_per_step));
-  const std::optional<core::Step> wanted = at_step > 0 ? std::optional(at_step) : std::nullopt;
-  ASSIGN_OR_RETURN(ChangePlace place, rules->PlaceOfChange(before.steps, wanted));
+  const auto jumps = [](double was, double is) { return was > 0 && is > kLargeStep * was; };
+  if (!request.yes() &&
+      (jumps(before.inner.lr, changed.config.inner.lr) || jumps(before.outer.lr, changed.config.outer.lr))) {
+    return absl::FailedPreconditionError(absl::StrCat(absl::StrJoin(changed.changes, ", "), ": more than ", kLargeStep,
+                                                      " times the learning rate; --yes if it is meant"));
+  }
   const core::Step steps = changed.config.steps;
   if (steps != before.steps && steps != 0 && steps < place.step) {
     return absl::FailedPreconditionError(absl::StrCat("run.steps: expected 0, or at least ", place.step,
                                                       ", the first step that a change can hold from, got ", steps));
   }
-  core::SettingsRevision revision{.number = settings.revision() + 1,
-                                  .step = place.step,
-                                  .versions = std::move(place.versions),
-                                  .run_config = std::move(changed.run_config),
-                                  .changes = std::move(changed.changes),
-                                  .unix_ms = options_.clock->UnixMs()};
-  if (dry_run) return revision;
-  const auto longer = [](int64_t was, int64_t is) { return was > 0 && (is == 0 || is > was); };
-  const bool goes_on = longer(before.steps, steps) || longer(before.tokens, changed.config.tokens);
-  settings.Add(revision, std::move(changed.config));
-  outbox.Store(revision);
+  return changed;
+}
+
+// A site that joins is told the newest: one of them has to hold already.
+absl::Status Run::CheckRoomForRevisions(size_t more) const {
+  constexpr size_t kMost = core::SettingsChain::kMost;
+  const core::SettingsChain chain = settings.Chain();
+  if (static_cast<size_t>(settings.revision()) + more <= kMost) return absl::OkStatus();
+  const size_t told = chain.revisions.size() + more;
+  const core::SettingsRevision& oldest = chain.revisions[std::min(told - std::min(told, kMost), told - more - 1)];
+  if (std::ranges::equal(oldest.versions, rules->state().versions, std::ranges::less_equal())) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("of the last ", kMost, " changes of the settings none holds yet: wait for some rounds"));
+}
+
+absl::StatusOr<std::vector<core::SettingsRevision>> Run::ChangeSettings(const v1::ChangeSettingsRequest& request) {
+  if (!options_.shard.alone()) {
+    return absl::FailedPreconditionError("the settings of a run of several shards cannot change while it runs yet");
+  }
+  if (options_.settings.change == nullptr) return absl::UnimplementedError("this coordinator cannot change settings");
+  const std::optional<core::Step> wanted = request.at_step() > 0 ? std::optional(request.at_step()) : std::nullopt;
+  ASSIGN_OR_RETURN(const ChangePlace place, rules->PlaceOfChange(settings.newest().steps, wanted));
+  ASSIGN_OR_RETURN(SettingsForms::Changed changed, Changed(request, place));
+  std::vector<core::RunSettings::Change> pending = settings.Pending(place.step);
+  if (request.cancel()) pending.clear();
+  RETURN_IF_ERROR(CheckRoomForRevisions(1 + pending.size()));
+  std::vector<core::SettingsRevision> revisions;
+  std::vector<core::RunConfig> configs;
+  uint64_t parent = settings.digest();
+  const auto append = [&](core::Step step, const std::vector<core::Version>& versions, SettingsForms::Changed to) {
+    core::SettingsRevision& one =
+        revisions.emplace_back(core::SettingsRevision{.number = settings.revision() + std::ssize(revisions) + 1,
+                                                      .step = step,
+                                                      .versions = versions,
+                                                      .run_config = std::move(to.run_config),
+                                                      .changes = std::move(to.changes),
+                                                      .unix_ms = options_.clock->UnixMs(),
+                                                      .nonce = core::DeviceRandom()});
+    parent = one.digest = core::DigestOf(parent, one);
+    configs.push_back(std::move(to.config));
+  };
+  const core::RunConfig& before = settings.AtStep(place.step);
+  append(place.step, place.versions, std::move(changed));
+  const core::RunConfig* was = &before;
+  for (const core::RunSettings::Change& later : pending) {  // on top of it
+    ASSIGN_OR_RETURN(SettingsForms::Changed again, options_.settings.rebase(*was, *later.config, configs.back()));
+    append(later.step, later.versions, std::move(again));
+    was = later.config;
+  }
+  if (request.dry_run()) return revisions;
+  const auto longer = [](int64_t was_so, int64_t is) { return was_so > 0 && (is == 0 || is > was_so); };
+  const bool goes_on = configs[0].steps != before.steps || longer(before.tokens, configs[0].tokens);
+  for (size_t i = 0; i < revisions.size(); ++i) {
+    const core::SettingsRevision& one = revisions[i];
+    settings.Add(one, std::move(configs[i]));
+    outbox.Store(one);
+    outbox.Note(
+        "set", absl::StrCat("revision ", one.number, ", from step ", one.step, ": ", absl::StrJoin(one.changes, ", ")));
+  }
   outbox.StateChanged();
-  outbox.Note("set", absl::StrCat("revision ", revision.number, ", from step ", revision.step, ": ",
-                                  absl::StrJoin(revision.changes, ", ")));
-  outbox.Then([this, number = revision.number] { durable_revision_ = number; });
-  TellRules(revision, goes_on, options_.clock->NowMs());
-  return revision;
+  outbox.Then([this, number = revisions.back().number] { durable_revision_ = number; });
+  for (const core::SettingsRevision& one : revisions) TellRules(one, goes_on, options_.clock->NowMs());
+  return revisions;
 }
 
 std::vector<core::SettingsRevision> Run::SettingsAfter(int64_t number) const {
@@ -144,7 +208,8 @@ absl::Status Run::RestoreFragments(const std::vector<StoredFragment>& stored, in
     const uint64_t digest = state.Digest();
     fragments.push_back(
         {.state = std::move(state), .digest = digest, .facts = fragment.facts, .updates = fragment.updates});
-    codecs.Restore(id, (fragment.to_replay.empty() ? fragment.facts : FactsOf(fragment.to_replay.back().record)).up);
+    codecs.Restore(id, rules->state().versions[p],
+                   (fragment.to_replay.empty() ? fragment.facts : FactsOf(fragment.to_replay.back().record)).up);
     RETURN_IF_ERROR(uploads.Restore(id, fragment.open, rules->state(), now_ms));
   }
   model.parameters()->Set(std::move(fragments));

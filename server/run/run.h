@@ -58,12 +58,12 @@ class Run {
   FollowerShard* follower() { return std::get_if<FollowerShard>(&shard_); }
 
   // Operators: the settings change, from a round and a step on; sites hear of it once it is durable.
-  absl::StatusOr<core::SettingsRevision> ChangeSettings(const SettingsForms::Changes& changes, core::Step at_step,
-                                                        bool dry_run);
+  // Returns the change, and after it those that were to come later, on top of it.
+  absl::StatusOr<std::vector<core::SettingsRevision>> ChangeSettings(const v1::ChangeSettingsRequest& request);
   // Those that sites may hear of. Any thread.
   std::vector<core::SettingsRevision> SettingsAfter(int64_t number) const;
   // Before Restore: the changes that earlier lives have stored.
-  absl::Status RestoreSettings(const std::vector<core::SettingsRevision>& revisions);
+  absl::Status RestoreSettings(const core::SettingsChain& stored);
 
   core::RunSettings settings;
   Admission admission;
@@ -78,6 +78,9 @@ class Run {
 
  private:
   void TellRules(const core::SettingsRevision& revision, bool goes_on, int64_t now_ms);
+  absl::StatusOr<SettingsForms::Changed> Changed(const v1::ChangeSettingsRequest& request,
+                                                 const ChangePlace& place) const;
+  absl::Status CheckRoomForRevisions(size_t more) const;
 
   void Do(const RequestSeed& action);
   void Do(const Enter& action);

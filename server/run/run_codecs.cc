@@ -29,8 +29,8 @@ void RunCodecs::SetMap(const core::FragmentMap& map) {
   }
 }
 
-void RunCodecs::Restore(core::FragmentId fragment, std::optional<core::CodecId> up) {
-  up_[fragment] = up.value_or(config_.codec.up);
+void RunCodecs::Restore(core::FragmentId fragment, core::Version version, std::optional<core::CodecId> up) {
+  up_[fragment] = up.value_or(settings_.AtVersion(fragment, version).codec.up);
 }
 
 codecs::LegCodec RunCodecs::UpLeg(const RoundRecord& round) const {

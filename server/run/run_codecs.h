@@ -25,9 +25,9 @@ class RunCodecs {
   explicit RunCodecs(const core::RunSettings& settings) : settings_(settings), config_(settings.first()) {}
 
   void SetMap(const core::FragmentMap& map);
-  // Restores the codec of contributions to the fragment's version, as an earlier life decided; none: as the config
-  // says.
-  void Restore(core::FragmentId fragment, std::optional<core::CodecId> up);
+  // Restores the codec of contributions to the fragment's version, as an earlier life decided; none: as the settings
+  // say.
+  void Restore(core::FragmentId fragment, core::Version version, std::optional<core::CodecId> up);
 
   void Heard(const core::SiteId& site, const core::Progress& progress) { speeds_.Heard(site, progress); }
 

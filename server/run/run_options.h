@@ -23,9 +23,14 @@ struct SettingsForms {
     core::RunConfig config;
     std::string run_config;            // serialized
     std::vector<std::string> changes;  // "inner.lr: 0.003 → 0.0001"; empty: nothing differs
+    std::vector<std::string> at_once;  // of the keys, those whose change holds at once
   };
   using Changes = std::vector<std::pair<std::string, std::string>>;  // keys and values, as typed
   std::function<absl::StatusOr<Changed>(const core::RunConfig& now, const Changes& changes)> change;
+  // The changes that make `after` of `before`, made to `now`.
+  std::function<absl::StatusOr<Changed>(const core::RunConfig& before, const core::RunConfig& after,
+                                        const core::RunConfig& now)>
+      rebase;
   std::function<absl::StatusOr<core::RunConfig>(const std::string& run_config)> read;
   std::function<std::string(const core::RunConfig& config)> json;
 };

@@ -85,8 +85,10 @@ void SiteCalls::Join(Run& run, const std::shared_ptr<SitePeer>& peer, const v1::
   run.outbox.StateChanged();
   if (!decision.resumed) run.outbox.Note("join", site, -1, absl::StrCat("version ", OfSite(join.software_version())));
   *answer.mutable_welcome() = run.admission.Welcome(join, decision, continues, run.model.welcome(), *run.rules);
-  for (const core::SettingsRevision& revision : run.settings.After(0)) {  // durable before this message leaves
-    transport::ToProto(revision, answer.mutable_welcome()->add_revisions());
+  const core::SettingsChain chain = run.settings.Chain();  // durable before this message leaves
+  answer.mutable_welcome()->set_settings_before(chain.before);
+  for (const core::SettingsRevision& one : chain.revisions) {
+    transport::ToProto(one, answer.mutable_welcome()->add_revisions());
   }
   run.members.Send(site, answer, run.outbox);
   const bool drains = run.rules->state().sites.at(site).state == core::SiteState::kDraining;

@@ -201,12 +201,13 @@ absl::Status JournalFiles::CheckShard(const JournalOptions& options) const {
 absl::Status JournalFiles::Write(std::vector<JournalItem>& batch, const JournalOptions& options) {
   if (batch.empty()) return absl::OkStatus();
   int64_t payload_bytes = 0;
-  bool admits = false, decides = false, merges = false;
+  bool admits = false, decides = false, merges = false, sets = false;
   for (const JournalItem& item : batch) {
     payload_bytes += item.payload_bytes();
     admits |= !item.entry.admitted.empty();
     decides |= !item.entry.decided.empty();
     merges |= !item.entry.merged.empty();
+    sets |= !item.entry.settings.revisions.empty();
   }
   if (payload_bytes > 0) {
     RETURN_IF_ERROR(directory->CheckRoom(payload_bytes, options.min_free_bytes));
@@ -219,6 +220,7 @@ absl::Status JournalFiles::Write(std::vector<JournalItem>& batch, const JournalO
     for (const JournalItem& item : batch) RETURN_IF_ERROR(WriteRows(item, options));
     return absl::OkStatus();
   }));
+  if (sets) RETURN_IF_ERROR(SyncAll());  // sites are told, and no rebuild gives back what one alone has heard
   if (admits) core::FaultPoint("after_row");
   if (decides) core::FaultPoint("after_decision");
   return absl::OkStatus();
@@ -292,7 +294,7 @@ absl::Status JournalFiles::WriteRows(const JournalItem& item, const JournalOptio
   if (!entry.continues.empty()) RETURN_IF_ERROR(Continue(*database, entry.continues));
   if (entry.eval_loss) RETURN_IF_ERROR(WriteEvalLoss(*database, *entry.eval_loss));
   if (entry.data) RETURN_IF_ERROR(WriteData(*database, *entry.data));
-  if (entry.settings) RETURN_IF_ERROR(WriteSettings(*database, *entry.settings));
+  RETURN_IF_ERROR(WriteSettings(*database, entry.settings));
   for (const Event& event : entry.events) RETURN_IF_ERROR(events.Write(*database, event, now));
   if (!item.snapshot) return absl::OkStatus();
   return WriteSnapshotRow(*database, *item.snapshot);

@@ -333,7 +333,7 @@ absl::StatusOr<StoredRun> LoadRun(Database& database, const core::Shard& shard) 
   RETURN_IF_ERROR(LoadModel(database, stored.model));
   RETURN_IF_ERROR(LoadEvalLoss(database, stored.eval_loss));
   RETURN_IF_ERROR(LoadData(database, stored.data));
-  RETURN_IF_ERROR(LoadSettings(database, stored.settings));
+  ASSIGN_OR_RETURN(stored.settings, LoadSettings(database));
   core::RoundState& rules = stored.rounds;
   RETURN_IF_ERROR(LoadRules(database, rules));
   rules.seeded = !stored.run.tensors_of_fragment.empty();

@@ -148,7 +148,7 @@ struct JournalEntry {
   std::optional<ModelRecord> model;
   std::optional<EvalLoss> eval_loss;
   std::optional<core::DataOfSites> data;
-  std::optional<core::SettingsRevision> settings;
+  core::SettingsChain settings;  // those that come; on the disk before the entry is durable, whatever the mode
   std::vector<Event> events;
   std::string continues;          // a lineage whose versions this state has taken over; empty: unchanged
   std::function<void()> durable;  // on the journal's thread; may Commit, must not block on the journal
@@ -197,11 +197,11 @@ struct StoredFragment {
 
 // Everything but arrays and payloads.
 struct StoredRun {
-  std::string run_config;                        // of the previous life; empty at the first start
-  std::vector<core::SettingsRevision> settings;  // that changed it, in order
-  RunRecord run;                                 // empty before the seed
-  ModelRecord model;                             // together with `run`, unless that is empty
-  core::RoundState rounds;                       // complete: with versions and contributions
+  std::string run_config;        // of the previous life; empty at the first start
+  core::SettingsChain settings;  // that changed it, all of them
+  RunRecord run;                 // empty before the seed
+  ModelRecord model;             // together with `run`, unless that is empty
+  core::RoundState rounds;       // complete: with versions and contributions
   EvalLoss eval_loss;
   core::DataOfSites data;
   std::vector<StoredFragment> fragments;  // empty before the seed

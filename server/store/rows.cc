@@ -24,12 +24,6 @@ std::string RoundName(core::FragmentId fragment, core::Version version) {
   return absl::StrCat("version ", version, " of fragment ", fragment);
 }
 
-absl::StatusOr<uint64_t> DigestFrom(const Database& database, const std::string& text) {
-  uint64_t digest = 0;
-  if (absl::SimpleHexAtoi(text, &digest)) return digest;
-  return database.Damaged(absl::StrCat("expected 16 hexadecimal digits, got ", text));
-}
-
 SqlValue CodecValue(const std::optional<RoundCodecs>& codecs, core::CodecId RoundCodecs::*leg) {
   return codecs ? SqlValue(std::string_view(core::CodecName(*codecs.*leg))) : SqlValue(std::monostate());
 }
@@ -72,6 +66,12 @@ std::string NumberText(double number) { return absl::StrFormat("%.17g", number);
 
 VersionFacts FactsOf(const RoundRecord& round) {
   return {.up = round.codecs ? std::optional(round.codecs->next_up) : std::nullopt, .run_tokens = round.run_tokens};
+}
+
+absl::StatusOr<uint64_t> DigestFrom(const Database& database, const std::string& text) {
+  uint64_t digest = 0;
+  if (absl::SimpleHexAtoi(text, &digest)) return digest;
+  return database.Damaged(absl::StrCat("expected 16 hexadecimal digits, got ", text));
 }
 
 RunRecord RunRecordOf(const core::FragmentMap& map) {

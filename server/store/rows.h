@@ -23,6 +23,8 @@ inline constexpr int64_t kMaxCommands = 100'000;
 absl::StatusOr<std::optional<std::string>> ReadMeta(Database& database, std::string_view key);
 absl::Status WriteMeta(Database& database, std::string_view key, SqlValue value);
 
+absl::StatusOr<uint64_t> DigestFrom(const Database& database, const std::string& text);  // of 16 hexadecimal digits
+
 // The numbers of a list in their memory representation.
 template <typename Number>
 std::string ToBlob(const std::vector<Number>& numbers) {

@@ -92,7 +92,8 @@ CREATE TABLE snapshots (
   fragment INTEGER, version INTEGER, file TEXT, digest TEXT, hash TEXT, run_tokens INTEGER DEFAULT 0,
   PRIMARY KEY (fragment, version));
 CREATE TABLE settings (
-  number INTEGER PRIMARY KEY, step INTEGER, versions TEXT, run_config BLOB, changes TEXT, unix_ms INTEGER);
+  number INTEGER PRIMARY KEY, step INTEGER, versions TEXT, run_config BLOB, changes TEXT, unix_ms INTEGER,
+  nonce TEXT, digest TEXT);
 CREATE TABLE events (
   id INTEGER PRIMARY KEY AUTOINCREMENT, unix_ms INTEGER, kind TEXT, site TEXT, fragment INTEGER, text TEXT);
 CREATE INDEX contributions_of_round ON contributions (fragment, merged_version);

@@ -22,6 +22,8 @@
 //                  codec_up, codec_down, codec_next_up: of its contributions, of its update, and of contributions to
 //                  the version it makes, where the coordinator chooses; NULL: as run_config says. rolled_back_to: it
 //                  merged nothing, its version has the parameters of that one; NULL: an ordinary round
+//   settings       the changes of the run's settings: number, from where it holds, all settings with it. digest: over
+//                  the one before (settings_before in meta, where the first is not number 1) and what decides
 //   snapshots      files in snapshots/. digest: of the anchor; hash: XXH3-64 of the file
 //   events         what happened, with rising ids
 #pragma once

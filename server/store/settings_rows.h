@@ -1,15 +1,14 @@
 // The table of changes of the run's settings.
 #pragma once
 
-#include <vector>
-
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/run_settings.h"
 #include "server/store/sqlite.h"
 
 namespace causeway::server {
 
-absl::Status WriteSettings(Database& database, const core::SettingsRevision& revision);
-absl::Status LoadSettings(Database& database, std::vector<core::SettingsRevision>& settings);  // oldest first
+absl::Status WriteSettings(Database& database, const core::SettingsChain& settings);  // after those that are there
+absl::StatusOr<core::SettingsChain> LoadSettings(Database& database);
 
 }  // namespace causeway::server

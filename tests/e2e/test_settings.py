@@ -2,7 +2,8 @@
 
 import unittest
 
-from harness import BAD_INPUT, DONE, REFUSED, EndToEndTest, eventually, synthetic
+from harness import BAD_INPUT, DONE, REFUSED, DigestBook, EndToEndTest, eventually, synthetic
+from test_lost_state import LostState
 
 SITES = {"asia": 0.25, "eu": 1.0, "us": 0.5}
 SHAPES = [[100], [257], [3, 1500], [5000]]
@@ -19,8 +20,8 @@ def config_of(**sections):
 
 
 CHANGES = ["inner.lr=0.002", "outer.lr=0.4", "outer.momentum=0.5", "codec.up=int8", "codec.down=sign",
-           "codec.feedback_up=0", "codec.feedback_down=0", "values.weight_cap=0.4", "membership.min_quorum=2",
-           "membership.lease_ms=20000", "run.steps=260"]
+           "codec.feedback_up=0", "codec.feedback_down=0", "run.steps=260"]
+AT_ONCE = ["values.weight_cap=0.4", "membership.min_quorum=2", "membership.lease_ms=20000"]
 
 
 class SettingsTest(EndToEndTest):
@@ -49,8 +50,10 @@ class SettingsTest(EndToEndTest):
         said = self.set(undisturbed, f"--at_step={AT_STEP}", *CHANGES)
         self.assertIn(f"revision 1, from step {AT_STEP} on", said)
         self.assertIn("inner.lr: 0.01 → 0.002", said)
+        self.assertIn(f"revision 3, from step {AT_STEP} on, as was to come", self.set(undisturbed, *AT_ONCE))
         disturbed = self.started(config)
         self.set(disturbed, f"--at_step={AT_STEP}", *CHANGES)
+        self.set(disturbed, *AT_ONCE)
         for before in (AT_STEP - 30, AT_STEP - 5, AT_STEP + 12):
             eventually(lambda: 10 * disturbed.rounds() >= before, f"step {before}")
             disturbed.workers["us"].kill()
@@ -61,9 +64,10 @@ class SettingsTest(EndToEndTest):
         self.assertEqual([260, 0.002], [status["config"]["run"]["steps"], status["config"]["inner"]["lr"]])
         rounds = disturbed.journal("SELECT DISTINCT config_revision, round(lr, 3), codec_up, codec_down, round(gain, 4) "
                                    "FROM rounds WHERE version > 2")
-        self.assertEqual({(0, 0.7, "int4", "int4", 1), (1, 0.4, "int8", "sign", 1.5708)},
-                         set(rounds) - {(0, 0.7, None, None, 1)})
-        self.assertEqual([(1, AT_STEP)], [(one["revision"], one["step"]) for one in status["settings"]])
+        self.assertEqual({(2, 0.7, "int4", "int4", 1), (3, 0.4, "int8", "sign", 1.5708)},
+                         {one for one in rounds if one[0] > 0})
+        at = [(one["revision"], one["step"]) for one in status["settings"]]
+        self.assertEqual([(1, AT_STEP), (3, AT_STEP)], [at[0], at[2]])
         expected, got = self.finish(undisturbed), self.finish(disturbed)
         for part, tensors in expected.items():
             self.assert_same_bits(tensors, got[part], part)
@@ -114,6 +118,70 @@ class SettingsTest(EndToEndTest):
         self.assertEqual([0.5, 0.01, 3], [config["outer"]["lr"], config["inner"]["lr"],
                                           config["checkpoint"]["every_rounds"]])
         run.stop_all()
+
+
+class LostSettingsTest(LostState):
+    """The journal is gone, and the sites have heard of changes: what each site sends follows from them alone."""
+
+    # Each key that can be set in such a run, and one that holds at once.
+    AT_STEP = ["run.steps=100000", "inner.lr=0.002", "inner.warmup_steps=3", "inner.schedule=constant", "outer.lr=0.4",
+               "outer.momentum=0.5", "codec.up=int8", "codec.down=bfloat16", "codec.feedback_up=0.5",
+               "codec.zstd=true", "membership.weights=tokens", "membership.merge=radial_directional"]
+    AT_ONCE = ["membership.lease_ms=15000", "membership.min_quorum=3", "membership.min_sites=2", "values.gate=1000",
+               "values.clip=true", "values.weight_cap=0.4"]
+
+    def start_changed(self):
+        config = synthetic(SITES, SHAPES,
+                           model={"step_ms": 8, "init": "seeded", "gradient": {"kind": "constant", "apply": "on_send"}},
+                           inner={"optimizer": "sgd", "lr": 0.01},
+                           sync={"sync_every": 10, "num_fragments": 2, "fragment_sync_delay": 1,
+                                 "fragment_update_alpha": 0},
+                           codec={"up": "int4", "down": "float32", "feedback_up": 1, "feedback_down": 0},
+                           membership={"lease_ms": 20000}, run={"steps": 90000},
+                           checkpoint={"every_rounds": 1, "keep": 20})
+        run = self.new_run(config)
+        run.start_coordinator()
+        for site in SITES:
+            run.start_worker(site, f"--checkpoint_dir={run.folder}/checkpoint-{site}")
+        run.await_rounds(2)
+        run.control("set", "--at_step=100", *self.AT_STEP)
+        run.control("set", *self.AT_ONCE)
+        run.control("set", "--at_step=80000", "outer.lr=0.3")
+        return run
+
+    def settings(self, run):
+        status = run.status()
+        chain = [(one["revision"], one["step"], one["changes"], one["versions"]) for one in status["settings"]]
+        return {"chain": chain, "config": status["config"]}
+
+    def test_a_rebuilt_state_has_the_settings_that_the_sites_hold_and_goes_on_by_them(self):
+        run = self.start_changed()
+        run.await_rounds(13)  # the first change holds
+        before = self.settings(run)
+        self.assertEqual([100, 80000], [before["chain"][0][1], before["chain"][-1][1]])
+        lost = self.lose_state(run, run.workers)
+        run.workers["us"].kill()
+        run.start_coordinator("--rebuild_from_sites")
+        run.start_worker("us", f"--checkpoint_dir={run.folder}/checkpoint-us")
+        newest = self.assert_rebuilt(run, lost, [0, 1])
+        self.assertEqual(before, self.settings(run))
+        run.await_rounds(newest + 3)
+        DigestBook().await_agreement(run, SITES, beyond=run.newest())
+        for worker in run.workers.values():
+            self.assertTrue(worker.running(), worker.log()[-2000:])
+            self.assertNotIn("other settings", worker.log())
+        numbers = run.journal(f"SELECT DISTINCT config_revision, round(lr, 3), codec_up, codec_down FROM rounds "
+                              f"WHERE version > {newest + 1}")
+        self.assertEqual([(3, 0.4, "int8", "bfloat16")], numbers)
+        run.coordinator.kill()  # a replay gives the same bits
+        run.start_coordinator()
+        self.assertEqual(before, self.settings(run))
+        eventually(lambda: run.status()["alarms"] == [], "no alarm is left")
+        run.control("set", "outer.lr=0.35")  # its number is above those that sites know
+        numbers = [one[0] for one in before["chain"]]
+        eventually(lambda: [one["revision"] for one in run.status()["settings"]] == [*numbers, 5, 6], "two more")
+        run.await_rounds(run.rounds() + 4)
+        self.assertAlmostEqual(0.35, run.journal("SELECT lr FROM rounds ORDER BY version DESC LIMIT 1")[0][0], 6)
 
 
 if __name__ == "__main__":

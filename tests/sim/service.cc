@@ -142,8 +142,9 @@ server::SettingsForms FormsOfSettings() {
                    const server::SettingsForms::Changes& changes) -> absl::StatusOr<server::SettingsForms::Changed> {
         ASSIGN_OR_RETURN(core::RunConfig config, formats::ChangedConfig(now, changes));
         return server::SettingsForms::Changed{config, formats::SerializeRunConfig(config),
-                                              formats::ConfigChanges(now, config)};
+                                              formats::ConfigChanges(now, config), formats::KeysAtOnce(changes)};
       },
+      .rebase = nullptr,  // nothing is to come
       .read = formats::ParseRunConfig,
       .json = formats::RunConfigJson};
 }

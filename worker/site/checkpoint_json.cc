@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
@@ -14,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kFormat = 3;        // with proofs
+constexpr int kFormat = 4;        // with settings
 constexpr int kOldestFormat = 2;  // that is read
 
 json AmountToJson(const TrainedAmount& amount) { return {{"tokens", amount.tokens}, {"steps", amount.steps}}; }
@@ -88,6 +89,40 @@ CheckpointIdentity IdentityOf(const json& value) {
           .proofs = value.value("proofs", "")};
 }
 
+json SettingsToJson(const core::SettingsChain& settings) {
+  json revisions = json::array();
+  for (const core::SettingsRevision& one : settings.revisions) {
+    revisions.push_back({{"number", one.number},
+                         {"step", one.step},
+                         {"versions", one.versions},
+                         {"run_config", absl::Base64Escape(one.run_config)},
+                         {"changes", one.changes},
+                         {"unix_ms", one.unix_ms},
+                         {"nonce", one.nonce},
+                         {"digest", one.digest}});
+  }
+  return {{"before", settings.before}, {"revisions", std::move(revisions)}};
+}
+
+core::SettingsChain SettingsFromJson(const json& value) {
+  core::SettingsChain settings{.before = value.at("before"), .revisions = {}};
+  for (const json& one : value.at("revisions")) {
+    std::string run_config;
+    if (!absl::Base64Unescape(one.at("run_config").get<std::string>(), &run_config)) {
+      throw std::invalid_argument("run_config of a revision");
+    }
+    settings.revisions.push_back({.number = one.at("number"),
+                                  .step = one.at("step"),
+                                  .versions = one.at("versions"),
+                                  .run_config = std::move(run_config),
+                                  .changes = one.at("changes"),
+                                  .unix_ms = one.at("unix_ms"),
+                                  .nonce = one.at("nonce"),
+                                  .digest = one.at("digest")});
+  }
+  return settings;
+}
+
 constexpr char kFiles[] = "files";
 constexpr std::string_view kSealBegin = ",\n \"digest\": \"", kSealEnd = "\"\n}";
 constexpr size_t kDigestDigits = 16;
@@ -150,6 +185,7 @@ std::string CheckpointToJson(const CheckpointIdentity& identity, const SiteCheck
   value["step"] = facts.step;
   value["trained"] = AmountToJson(facts.trained);
   value["sites"] = facts.sites;
+  if (!checkpoint.settings.revisions.empty()) value["settings"] = SettingsToJson(checkpoint.settings);
   value["fragments"] = json::array();
   for (size_t p = 0; p < facts.fragments.size(); ++p) {
     value["fragments"].push_back(FragmentToJson(facts.fragments[p], checkpoint.arrays[p]));
@@ -174,6 +210,7 @@ absl::StatusOr<LoadedCheckpoint> CheckpointFromJson(const std::string& text) {
       loaded.site.facts.fragments.push_back(FactsFromJson(fragment));
       loaded.site.arrays.push_back(ArraysFromJson(fragment));
     }
+    if (value.contains("settings")) loaded.site.settings = SettingsFromJson(value.at("settings"));
     loaded.site.chunks.resize(loaded.site.arrays.size());
     loaded.files = FilesFromJson(value.value(kFiles, json::object()));
     return loaded;

@@ -38,12 +38,12 @@ void JoinRules::On(const event::Welcomed& welcome) {
   stay = {.number = before.number + 1,
           .welcomed = before.welcomed,
           .stage = Stage::kUnsettled,
-          .resumes = welcome.resumed && from_checkpoint,
+          .resumes = welcome.resumed && from_checkpoint && welcome.same_lineage,
           .waited_for = before.waited_for,
           .entry = std::nullopt,
           .last_admitted = before.last_admitted};
   // The coordinator takes it for a continuing site: only a site that declares that it holds nothing gets a new place.
-  if (welcome.resumed && !from_checkpoint) s_.Do(action::Rejoin{});
+  if (welcome.resumed && (!from_checkpoint || !welcome.same_lineage)) s_.Do(action::Rejoin{});
 }
 
 void JoinRules::FillFromCheckpoint() {

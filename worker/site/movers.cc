@@ -266,7 +266,7 @@ AnchorCopy Movers::CopyAnchors() const {
   return copy;
 }
 
-void Movers::PostHoldings(std::function<void(const std::vector<core::HeldFragment>&)> show) {
+void Movers::PostHoldings(std::function<void(std::vector<core::HeldFragment>)> show) {
   tasks_.Post([this, show = std::move(show)] {
     std::vector<core::HeldFragment> held;
     for (const auto& replica : replicas_) {

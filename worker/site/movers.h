@@ -74,7 +74,7 @@ class Movers {
   void PlaceAnchor(const action::PlaceAnchor& place, std::shared_ptr<const Payload> payload);
   void TakeUpdate(const action::TakeUpdate& take, std::shared_ptr<const Payload> payload);
   void PostAnchorCopy(std::function<void(AnchorCopy)> take);
-  void PostHoldings(std::function<void(const std::vector<core::HeldFragment>&)> show);
+  void PostHoldings(std::function<void(std::vector<core::HeldFragment>)> show);
   void PostHeld(core::FragmentId p, std::function<void(transport::HeldValues)> send);
   void Post(std::function<void()> task) { tasks_.Post(std::move(task)); }
   void Finish();  // returns when all tasks posted earlier have run

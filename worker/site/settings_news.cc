@@ -11,10 +11,10 @@
 
 namespace causeway::worker {
 
-absl::Status Learn(const std::vector<core::SettingsRevision>& revisions, const SiteState& state,
-                   core::RunSettings& settings) {
+absl::Status Learn(const core::SettingsChain& told, const SiteState& state, core::RunSettings& settings) {
   const int fragments = state.schedule.num_fragments();
-  for (core::SettingsRevision revision : revisions) {
+  settings.BeginAfter(told.before);
+  for (const core::SettingsRevision& revision : told.revisions) {
     if (revision.number <= settings.revision()) continue;
     absl::StatusOr<core::RunConfig> config = formats::ParseRunConfig(revision.run_config);
     if (config.ok() && std::ssize(revision.versions) != fragments) {
@@ -25,9 +25,9 @@ absl::Status Learn(const std::vector<core::SettingsRevision>& revisions, const S
       return absl::InternalError(absl::StrCat("revision ", revision.number,
                                               " of the run's settings: ", std::string(config.status().message())));
     }
-    if (!state.synchronous()) revision.step = std::max(revision.step, state.step + 2);
-    spdlog::info("the run's settings change from step {} on: {}", revision.step, absl::StrJoin(revision.changes, ", "));
-    settings.Add(std::move(revision), *std::move(config));
+    const core::Step from = state.synchronous() ? revision.step : std::max(revision.step, state.step + 2);
+    spdlog::info("the run's settings change from step {} on: {}", from, absl::StrJoin(revision.changes, ", "));
+    settings.Add(revision, *std::move(config), from);
   }
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/bytes.h"
 #include "core/ids.h"
+#include "core/run_settings.h"
 #include "core/schedule.h"
 #include "replica/replica.h"
 
@@ -59,6 +60,7 @@ using core::Chunks;
 
 struct SiteCheckpoint {
   SiteFacts facts;
+  core::SettingsChain settings;  // of the run, as the site knows them
   // Indexed by fragment.
   std::vector<replica::ReplicaArrays> arrays;
   std::vector<Chunks> chunks;           // of a contribution not yet admitted; otherwise null

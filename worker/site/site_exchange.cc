@@ -156,7 +156,7 @@ void SiteExchange::OnUpdateTaken(FragmentId p, const core::AnchorDigest& anchor,
 void SiteExchange::OnBegan(const event::FetchBegan& began, const std::vector<core::SettingsRevision>& revisions) {
   Effects effects;
   core::MutexLock lock(mutex_);
-  if (const absl::Status learned = Learn(revisions, rules_.state(), *settings_); !learned.ok()) {
+  if (const absl::Status learned = Learn({.revisions = revisions}, rules_.state(), *settings_); !learned.ok()) {
     Handle(event::Failed{learned}, effects);
   }
   Handle(began, effects);
@@ -206,14 +206,20 @@ void SiteExchange::OnWelcome(const transport::Welcome& welcome) {
       movers_ = std::make_unique<Movers>(*map_, *settings_, store_, this);
       kept_.resize(map_->num_fragments());
     }
-    if (!welcome.same_lineage) settings_->Forget();
-    absl::Status status = welcome.map == *map_ ? Learn(welcome.revisions, rules_.state(), *settings_)
+    const bool agrees = settings_->Agrees(welcome.settings, rules_.GetStanding().versions);
+    if (!agrees) {
+      spdlog::warn("this site has other settings of the run than the coordinator: it starts from the anchor");
+      restored_.reset();
+    }
+    const bool goes_on = welcome.same_lineage && agrees;  // else the site's state is void
+    if (!goes_on) settings_->Forget();
+    absl::Status status = welcome.map == *map_ ? Learn(welcome.settings, rules_.state(), *settings_)
                                                : absl::InternalError("the coordinator changed its fragment map");
     if (status.ok()) status = RestoreArrays();
     if (!status.ok()) return Handle(event::Failed{std::move(status)}, effects);
     Handle(event::Welcomed{.resumed = welcome.resumed,
-                           .kept_transfers = welcome.kept_transfers,
-                           .same_lineage = welcome.same_lineage,
+                           .kept_transfers = welcome.kept_transfers && goes_on,
+                           .same_lineage = goes_on,
                            .lineage = welcome.lineage,
                            .stay = welcome.stay,
                            .num_fragments = map_->num_fragments(),
@@ -238,7 +244,7 @@ void SiteExchange::OnDrain(const std::string& reason) {
   Tell(event::StopRequested{});
 }
 
-void SiteExchange::OnHoldingsWanted(std::function<void(const std::vector<core::HeldFragment>&)> show) {
+void SiteExchange::OnHoldingsWanted(std::function<void(const transport::HeldState&)> show) {
   std::optional<SiteCheckpoint> restored;  // shares the arrays, which take a while to digest
   Movers* movers = nullptr;
   std::vector<int64_t> run_tokens;
@@ -248,10 +254,15 @@ void SiteExchange::OnHoldingsWanted(std::function<void(const std::vector<core::H
     if (!restored && !rules_.GetStanding().versions.empty()) movers = movers_.get();
     for (const FragmentRules& fragment : rules_.state().fragments) run_tokens.push_back(fragment.facts().run_tokens);
   }
-  if (movers == nullptr) return show(restored ? HeldFragmentsOf(*restored) : std::vector<core::HeldFragment>());
-  movers->PostHoldings([show = std::move(show), run_tokens](std::vector<core::HeldFragment> held) {
+  transport::HeldState state{.fragments = {}, .settings = settings_->Chain()};
+  if (movers == nullptr) {
+    if (restored) state.fragments = HeldFragmentsOf(*restored);
+    return show(state);
+  }
+  movers->PostHoldings([show = std::move(show), run_tokens, state](std::vector<core::HeldFragment> held) mutable {
     for (size_t p = 0; p < std::min(held.size(), run_tokens.size()); ++p) held[p].run_tokens = run_tokens[p];
-    show(held);
+    state.fragments = std::move(held);
+    show(state);
   });
 }
 
@@ -326,6 +337,10 @@ void SiteExchange::UploadInitial() {
 void SiteExchange::Restore(SiteCheckpoint checkpoint) {
   core::MutexLock lock(mutex_);
   rules_.Restore(checkpoint.facts);
+  if (const absl::Status read = Learn(checkpoint.settings, rules_.state(), *settings_); !read.ok()) {
+    spdlog::warn("the checkpoint: {}", std::string(read.message()));
+    settings_->Forget();  // the coordinator tells them again
+  }
   restored_ = std::move(checkpoint);
 }
 
@@ -355,6 +370,7 @@ bool SiteExchange::Checkpoint(const std::function<void(const SiteCheckpoint&)>& 
       core::MutexLock lock(mutex_);
       saved = can_be_saved(rules_);
       checkpoint.facts = rules_.Facts();
+      checkpoint.settings = settings_->Chain();
       for (const Kept& kept : kept_) checkpoint.chunks.push_back(kept.sent);
     }
     checkpoint.arrays = movers_->Arrays();

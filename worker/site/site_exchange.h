@@ -77,7 +77,7 @@ class SiteExchange final : public transport::LinkListener, public MoverListener,
   void OnNotice(const std::string& reason) override;
   void OnDrain(const std::string& reason) override;
   void OnHold(bool held) override { Tell(event::Held{held}); }
-  void OnHoldingsWanted(std::function<void(const std::vector<core::HeldFragment>&)> show) override;
+  void OnHoldingsWanted(std::function<void(const transport::HeldState&)> show) override;
   void OnFragmentWanted(core::FragmentId p, std::function<void(transport::HeldValues)> send) override;
   void OnFailure(const absl::Status& status) override { Tell(event::Failed{status}); }
 

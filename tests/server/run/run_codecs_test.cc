@@ -127,9 +127,9 @@ TEST_F(RunCodecsTest, ChangesAreToldOnceAndWithWhatWasBefore) {
 }
 
 TEST_F(RunCodecsTest, RestartGoesOnWithTheCodecOfTheVersionAndARoundKnowsItsOwn) {
-  codecs_.Restore(1, CodecId::kInt8);
+  codecs_.Restore(1, 0, CodecId::kInt8);
   EXPECT_EQ(codecs_.UpLeg(1).codec, CodecId::kInt8);
-  codecs_.Restore(1, std::nullopt);
+  codecs_.Restore(1, 0, std::nullopt);
   EXPECT_EQ(codecs_.UpLeg(1).codec, CodecId::kInt4);
   const RoundRecord chosen{.codecs = RoundCodecs{.up = CodecId::kInt8, .next_up = CodecId::kFloat32}};
   EXPECT_EQ(codecs_.UpLeg(chosen).codec, CodecId::kInt8);
