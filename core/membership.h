@@ -80,7 +80,7 @@ struct SiteRecord {
   std::vector<Version> first_versions;  // see Entry; empty before the site has entered
   std::vector<Version> last_merged;     // base version of its last merged contribution, −1 = none
   int64_t stay = 0;                     // how often the name has joined anew: with the session it identifies a stay
-  // Set by the values of its contributions (server/rounds/value_gate.h).
+  // Set by the values of its contributions (server/rounds/value_rules.h).
   int refusals = 0;                        // in a row
   bool quarantined = false;                // after too many refusals: it follows the updates, and counts for no round
   bool starts_anew = false;                // its state is void: when it joins, it starts from the anchor

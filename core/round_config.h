@@ -24,7 +24,7 @@ struct MembershipConfig {
   friend bool operator==(const MembershipConfig&, const MembershipConfig&) = default;
 };
 
-// The contributions that are accepted, by their values (server/rounds/value_gate.h).
+// The contributions that are accepted, by their values (server/rounds/value_rules.h).
 struct ValuesConfig {
   double gate = 8;        // how many times the usual length a contribution may have; 0 = off
   bool clip = false;      // a longer one is scaled down to that instead of refused

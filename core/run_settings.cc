@@ -128,17 +128,17 @@ std::vector<RunSettings::Change> RunSettings::Pending(Step step) const {
   return pending;
 }
 
-bool RunSettings::Agrees(const SettingsChain& told, const std::vector<Version>& versions) const {
+bool RunSettings::Agrees(const SettingsChain& theirs, const std::vector<Version>& versions) const {
   const SettingsChain known = Chain();
-  const bool digests = std::ranges::all_of(told.revisions, [](const auto& one) { return one.digest != 0; });
+  const bool digests = std::ranges::all_of(theirs.revisions, [](const auto& one) { return one.digest != 0; });
   if (known.revisions.empty() || !digests) return true;  // there is nothing to compare
   const int64_t newest = known.revisions.back().number;
-  if ((told.revisions.empty() ? 0 : told.revisions.back().number) < newest) return false;
+  if ((theirs.revisions.empty() ? 0 : theirs.revisions.back().number) < newest) return false;
   for (const SettingsRevision& one : known.revisions) {
-    const std::optional<uint64_t> other = told.DigestAt(one.number);
+    const std::optional<uint64_t> other = theirs.DigestAt(one.number);
     if (other && one.digest != 0 && *other != one.digest) return false;
   }
-  const SettingsRevision& first = told.revisions.front();
+  const SettingsRevision& first = theirs.revisions.front();
   if (first.number <= newest + 1) return true;
   return std::ranges::equal(first.versions, versions, std::ranges::less_equal());
 }

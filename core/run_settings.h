@@ -35,7 +35,8 @@ struct SettingsRevision {
 // XXH3-64 over the parent's digest and what decides: number, step, versions, settings, nonce. Never 0.
 uint64_t DigestOf(uint64_t parent, const SettingsRevision& revision);
 
-// Revisions in order, without a gap. What was told never changes: a cancelled change is followed by another one.
+// Revisions in order, without a gap. A revision that sites know never changes: a cancelled change is followed by
+// another one.
 struct SettingsChain {
   static constexpr size_t kMost = 64;  // are told
 
@@ -72,9 +73,9 @@ class RunSettings {
   };
   std::vector<Change> Pending(Step step) const;
 
-  // Whether what is told goes on from what is known, wherever both reach: nothing that is known is lacking, and each
-  // revision is the same. A gap between them is none if all that is told first held before `versions`.
-  bool Agrees(const SettingsChain& told, const std::vector<Version>& versions) const;
+  // Whether the coordinator's chain continues ours, as far as both reach: it lacks no revision that we know, and has
+  // the same digests. Revisions missing between the two do no harm if its first one holds at all of `versions` already.
+  bool Agrees(const SettingsChain& theirs, const std::vector<Version>& versions) const;
 
   // Revisions come in order: one that is known is passed over (false). `config`: its run_config, read; it holds from
   // the revision's step on, or, for a site that hears of it late, from `from`.

@@ -55,7 +55,7 @@ std::vector<std::string> FileDifferences(const core::RunConfig& first, const std
 SettingsChanges ChangesBetween(const core::RunConfig& before, const core::RunConfig& after);
 // The same for people: "inner.lr: 0.003 → 0.0001", "values.gate: 8.0 → 4.0 (at once)".
 std::vector<std::string> ConfigChanges(const core::RunConfig& before, const core::RunConfig& after);
-// Of these keys, those whose change holds at once.
+// The keys among these whose change holds at once.
 std::vector<std::string> KeysAtOnce(const SettingsChanges& changes);
 
 }  // namespace causeway::formats

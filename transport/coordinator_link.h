@@ -53,7 +53,7 @@ struct Welcome {
   core::SettingsChain settings;  // the newest of the run's
 };
 
-// What a site holds, for a coordinator that rebuilds its state.
+// The state that a site shows to a coordinator that rebuilds its own.
 struct HeldState {
   std::vector<core::HeldFragment> fragments;
   core::SettingsChain settings;

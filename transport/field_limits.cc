@@ -127,7 +127,7 @@ constexpr FieldLimit kLimits[] = {
     Many(kFragments, Anything("Holdings.fragments")),
     Many(core::SettingsChain::kMost, Anything("Holdings.revisions")),
     Anything("Holdings.settings_before"),
-    Integer("SettingsRevision.number", 1, kCount),
+    Integer("SettingsRevision.number", 0, kCount),
     Integer("SettingsRevision.step", 0, kCount),
     Many(kFragments, Integer("SettingsRevision.versions", 0, kCount)),
     Text("SettingsRevision.run_config", core::kMaxSettingsBytes),

@@ -107,8 +107,12 @@ class UploadReactor final : public CallReactor, public GatedCall {
     const absl::Status status = chunk ? upload_.contribution->Add(*std::move(chunk))
                                       : absl::InvalidArgumentError("expected a chunk, got something else");
     if (!status.ok()) {
-      FinishOnce(ToGrpc(absl::InvalidArgumentError(
-          absl::StrCat("fragment ", header_.fragment(), " from ", header_.context().site(), ": ", status.message()))));
+      const std::string text =
+          absl::StrCat("fragment ", header_.fragment(), " from ", header_.context().site(), ": ", status.message());
+      if (!absl::IsFailedPrecondition(status) || header_.initial()) {
+        return FinishOnce(ToGrpc(absl::InvalidArgumentError(text)));
+      }
+      exchange_->transfers().RefuseUpload(header_, upload_, text + " (other settings than the run's)", Answer());
       return;
     }
     core::FaultPoint("after_chunk");
@@ -124,10 +128,13 @@ class UploadReactor final : public CallReactor, public GatedCall {
   // The verdict comes on another thread, and may come when the call is over.
   void Complete() {
     // Nothing is kept here: the contribution is freed when it is merged, not when the site has read its verdict.
-    exchange_->transfers().CompleteUpload(
-        header_, std::move(upload_), [self = self_](const absl::StatusOr<v1::Verdict>& verdict) {
-          verdict.ok() ? self->WriteVerdict(*verdict) : self->FinishOnce(ToGrpc(verdict.status()));
-        });
+    exchange_->transfers().CompleteUpload(header_, std::move(upload_), Answer());
+  }
+
+  OnVerdict Answer() {
+    return [self = self_](const absl::StatusOr<v1::Verdict>& verdict) {
+      verdict.ok() ? self->WriteVerdict(*verdict) : self->FinishOnce(ToGrpc(verdict.status()));
+    };
   }
 
   // The site may have sent all chunks before we learn that the list of them is written.

@@ -25,9 +25,11 @@ absl::Status Contribution::Add(std::string bytes) {
       std::lower_bound(plan_.begin(), plan_.end(), view.span().first_unit,
                        [](const codecs::ChunkSpan& span, int64_t first_unit) { return span.first_unit < first_unit; });
   if (planned == plan_.end() || *planned != view.span()) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    const std::string text = absl::StrCat(
         "expected ", planned == plan_.end() ? "no chunk so far in the fragment" : codecs::Describe(*planned), ", got ",
-        codecs::Describe(view.span())));
+        codecs::Describe(view.span()));
+    const bool other_codec = planned != plan_.end() && planned->codec != view.span().codec;
+    return other_codec ? absl::FailedPreconditionError(text) : absl::InvalidArgumentError(text);
   }
   const double squares = view.SumSquares();
   core::MutexLock lock(mutex_);

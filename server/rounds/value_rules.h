@@ -1,21 +1,66 @@
-// Accepts contributions by their counts and values (server/rounds/value_gate.h), and determines the weight of each.
-// One owner at a time.
+// Accepts contributions by their counts and their length, and determines the weight and the factor of each. A site
+// whose arithmetic has gone wrong, or that means harm, sends values that are well-formed but ruin the model; beside
+// what is usual they are long. So are those of honest sites after a change of the learning rate, a pause, a restart
+// without a checkpoint: a long contribution is therefore scaled, not refused.
+//
+//   own of a site    the median length of its last 16 contributions to the fragment, as they were merged (norm times
+//                    factor); of fewer than four the longest
+//   usual U          the upper median of own over the sites in the run: of two the longer, of four the third
+//   allowed          gate · U · max(1, min(steps / H, 4, 2 · rounds since its last))
+//
+// Lengths count as merged, so that a contribution that was scaled raises the usual by as much as was let in. Before any
+// site has a history, the round's own upper median is the usual if it has at least three contributions; with one or two
+// none is long, because no third says which of them is wrong. A contribution without a length is no history.
+//
+// A site that was scaled three times in a row while most others were not is broken: it is merged at the usual length,
+// without the gate's room, until it is not long. A length beyond 10⁹ · max(U, √values) is absurd, and is refused.
+//
+// One owner at a time. Source: docs/security.md, section "Values"; docs/decisions/0021-values-are-watched.md.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/membership.h"
 #include "server/rounds/run_actions.h"
 #include "server/rounds/run_events.h"
 #include "server/rounds/run_facts.h"
 #include "server/rounds/run_state.h"
-#include "server/rounds/value_gate.h"
 
 namespace causeway::server {
+
+// Refused in a row until a site is in quarantine: one may be chance, and its values go out again with the next.
+inline constexpr int kRefusalsToQuarantine = 3;
+inline constexpr int kScaledToBroken = 3;
+inline constexpr size_t kFewMerged = 4;  // with fewer, the longest is a site's own length
+inline constexpr double kAbsurdRatio = 1e9;
+// Without a gate, a contribution this many times longer than the usual one raises an alarm.
+inline constexpr double kAlarmingRatio = 8;
+
+using MergedOfSite = std::deque<core::Merged>;  // oldest first
+
+// The site's contributions to the fragment; null: none.
+const MergedOfSite* HistoryOf(const core::SiteRecord& record, core::FragmentId fragment);
+std::optional<double> OwnLength(const MergedOfSite& merged);  // nothing without a history
+// For an even number of values, the upper of the two in the middle. Needs at least one value.
+double UpperMedian(std::vector<double> values);
+
+// How many rounds' steps count for a contribution's length.
+double StepsFactor(int64_t steps, core::Version rounds_since, int64_t sync_every);
+
+// Whether the site's last three contributions to the fragment were scaled, each in a round of at least three of which
+// more than half were not.
+bool IsBroken(const core::RoundState& state, const core::SiteId& site, core::FragmentId fragment);
+
+// Shares that sum to 1, none above `cap`: any excess goes to the others pro rata, until there is none. Where the cap
+// leaves no room (cap × contributors ≤ 1), all are equal.
+std::vector<double> CappedShares(std::span<const double> weights, double cap);
 
 class ValueRules {
  public:

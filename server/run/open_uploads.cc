@@ -105,6 +105,17 @@ void OpenUploads::Complete(const v1::UploadHeader& header, const Upload& upload,
   run.outbox.Then([verdict] { verdict(AdmittedVerdict()); });
 }
 
+void OpenUploads::Refuse(const v1::UploadHeader& header, const Upload& upload, const std::string& why,
+                         const OnVerdict& verdict, RunParts& run, Perform perform) {
+  const core::SiteId& site = header.context().site();
+  const core::Admitted admitted = AdmittedOf(header);
+  if (run.rules.CheckContribution(site, header.context().session(), header.fragment(), admitted).ok()) {
+    Refuse(header, {.contribution = admitted, .why = why, .too_long = false}, run, perform);
+  }
+  run.outbox.Then([verdict, why] { verdict(Refused(why)); });
+  Forget(header.fragment(), site, upload, run.rules.state());
+}
+
 void OpenUploads::Refuse(const v1::UploadHeader& header, ContributionRefused refused, RunParts& run, Perform perform) {
   const core::SiteId& site = refused.site = header.context().site();
   refused.fragment = header.fragment();

@@ -60,6 +60,10 @@ class OpenUploads {
   void Complete(const v1::UploadHeader& header, const Upload& upload, const OnVerdict& verdict, RunParts& run,
                 Perform perform);
 
+  // Its chunks cannot be taken; the round does not expect it any more.
+  void Refuse(const v1::UploadHeader& header, const Upload& upload, const std::string& why, const OnVerdict& verdict,
+              RunParts& run, Perform perform);
+
   const Arriving* Find(core::FragmentId fragment, const core::SiteId& site) const;  // null: none
   // Those that an earlier life had admitted to the open round. DATA_LOSS names the segment.
   absl::Status Restore(core::FragmentId fragment, const std::vector<StoredContribution>& stored,

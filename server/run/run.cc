@@ -62,7 +62,7 @@ void Run::TellRules(const core::SettingsRevision& revision, bool goes_on, int64_
         now_ms);
 }
 
-// What the run's settings become at that place.
+// The run's settings from that place on.
 absl::StatusOr<SettingsForms::Changed> Run::Changed(const v1::ChangeSettingsRequest& request,
                                                     const ChangePlace& place) const {
   const core::RunConfig& before = settings.AtStep(place.step);
@@ -97,7 +97,7 @@ absl::StatusOr<SettingsForms::Changed> Run::Changed(const v1::ChangeSettingsRequ
   return changed;
 }
 
-// A site that joins is told the newest: one of them has to hold already.
+// A joining site hears of the newest alone: one of them has to hold already.
 absl::Status Run::CheckRoomForRevisions(size_t more) const {
   constexpr size_t kMost = core::SettingsChain::kMost;
   const core::SettingsChain chain = settings.Chain();

@@ -64,6 +64,15 @@ void Transfers::CompleteUpload(const v1::UploadHeader& header, Upload upload, On
   });
 }
 
+void Transfers::RefuseUpload(const v1::UploadHeader& header, const Upload& upload, const std::string& why,
+                             const OnVerdict& verdict) {
+  exchange_.With([&](Run& run) {
+    RunParts parts = run.Parts();
+    run.uploads.Refuse(header, upload, why, verdict, parts, [&run](const Actions& actions) { run.Perform(actions); });
+    run.Publish();
+  });
+}
+
 // The verdict only says that the fragment has arrived. It becomes durable with the others: a coordinator restarted
 // before that asks again.
 void Transfers::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& verdict) {

@@ -26,6 +26,9 @@ class Transfers {
   // Admits the contribution once every chunk is there, or none is needed. The verdict comes on another thread, when it
   // is durable.
   void CompleteUpload(const v1::UploadHeader& header, Upload upload, OnVerdict verdict);
+  // Its chunks are not what the round takes: the site encodes by other settings.
+  void RefuseUpload(const v1::UploadHeader& header, const Upload& upload, const std::string& why,
+                    const OnVerdict& verdict);
 
   using Download = RunModel::Download;
   absl::StatusOr<Download> BeginDownload(const v1::DownloadRequest& request, Waiter waiter);

@@ -16,7 +16,6 @@
 #include "server/store/change_set.h"
 #include "server/store/load.h"
 #include "server/store/prune.h"
-#include "server/store/settings_rows.h"
 
 namespace causeway::server {
 namespace {

@@ -9,7 +9,6 @@
 #include "core/check.h"
 #include "core/limits.h"
 #include "server/store/rows.h"
-#include "server/store/settings_rows.h"
 
 namespace causeway::server {
 namespace {
@@ -274,6 +273,37 @@ absl::Status LoadRounds(Database& database, core::FragmentId fragment, StoredFra
     stored.to_replay.push_back(std::move(round));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<core::SettingsChain> LoadSettings(Database& database) {
+  core::SettingsChain settings;
+  ASSIGN_OR_RETURN(const std::optional<std::string> before, ReadMeta(database, "settings_before"));
+  if (before) {
+    ASSIGN_OR_RETURN(settings.before, DigestFrom(database, *before));
+  }
+  uint64_t parent = settings.before;
+  RETURN_IF_ERROR(database.Query(
+      "SELECT number, step, versions, run_config, changes, unix_ms, nonce, digest FROM settings ORDER BY number", {},
+      [&](const SqlRow& row) -> absl::Status {
+        core::SettingsRevision revision{.number = row.Integer(0),
+                                        .step = row.Integer(1),
+                                        .versions = {},
+                                        .run_config = row.Text(3),
+                                        .changes = {},
+                                        .unix_ms = row.Integer(5)};
+        RETURN_IF_ERROR(ParseList(database, "versions of a revision", row.Text(2), revision.versions));
+        RETURN_IF_ERROR(ParseList(database, "changes of a revision", row.Text(4), revision.changes));
+        if (!row.IsNull(7)) {
+          ASSIGN_OR_RETURN(revision.nonce, DigestFrom(database, row.Text(6)));
+          ASSIGN_OR_RETURN(revision.digest, DigestFrom(database, row.Text(7)));
+        } else {  // of a program before there were digests
+          revision.digest = core::DigestOf(parent, revision);
+        }
+        parent = revision.digest;
+        settings.revisions.push_back(std::move(revision));
+        return absl::OkStatus();
+      }));
+  return settings;
 }
 
 // The last contributions of each site in the run, against whose lengths the next are measured.

@@ -240,6 +240,17 @@ absl::Status WriteModel(Database& database, const ModelRecord& model) {
   return WriteMeta(database, "model_seeder", model.seeder);
 }
 
+absl::Status WriteSettings(Database& database, const core::SettingsChain& settings) {
+  if (settings.before != 0) RETURN_IF_ERROR(WriteMeta(database, "settings_before", core::DigestText(settings.before)));
+  for (const core::SettingsRevision& revision : settings.revisions) {
+    RETURN_IF_ERROR(database.Run(
+        "INSERT INTO settings VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        {revision.number, revision.step, List(revision.versions), Blob{revision.run_config}, List(revision.changes),
+         revision.unix_ms, core::DigestText(revision.nonce), core::DigestText(revision.digest)}));
+  }
+  return absl::OkStatus();
+}
+
 // ---- EventRows ----
 
 absl::Status EventRows::Forget(Database& database, std::string_view condition, std::initializer_list<SqlValue> values) {

@@ -57,6 +57,7 @@ absl::Status WriteEvalLoss(Database& database, const EvalLoss& loss);
 absl::Status WriteData(Database& database, const core::DataOfSites& data);
 absl::Status WriteRun(Database& database, const RunRecord& run);
 absl::Status WriteModel(Database& database, const ModelRecord& model);
+absl::Status WriteSettings(Database& database, const core::SettingsChain& settings);  // after those that are there
 // A snapshot whose file exists.
 struct SnapshotRow {
   core::FragmentId fragment = 0;

@@ -137,6 +137,19 @@ class PowerLoss(EndToEndTest):
     def test_a_relaxed_journal_starts_by_itself_and_takes_from_the_sites_what_it_has_lost(self):
         self.assertGreater(self.lost_ends_of("relaxed"), 0)
 
+    def test_a_change_of_the_settings_that_was_answered_is_not_lost(self):
+        run, sites = self.start("relaxed")
+        losses = int(os.environ.get("CAUSEWAY_POWER_LOSSES", "3"))  # on demand: 20
+        for i in range(losses):
+            run.control("set", f"outer.lr={0.3 + i / 100}")
+            time.sleep(0.2 * i / losses)
+            self.lose_power(run, sites, MODELS[i % len(MODELS)], random.Random(i))
+            status = run.status()
+            self.assertEqual(i + 1, status["settings"][-1]["revision"])
+            self.assertAlmostEqual(0.3 + i / 100, status["config"]["outer"]["lr"], 6)
+            self.assertNotIn("other settings", "".join(worker.log() for worker in run.workers.values()))
+        run.stop_all()
+
     def test_each_shard_takes_its_fragments_from_the_sites(self):
         run = ShardedRun(self, self.folder / "shards", config_of(100_000, durability={"journal": "relaxed"}))
         disks = [Disk(shard.state_dir, shard.folder / "synced") for shard in run.shards]

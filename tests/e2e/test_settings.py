@@ -183,6 +183,17 @@ class LostSettingsTest(LostState):
         run.await_rounds(run.rounds() + 4)
         self.assertAlmostEqual(0.35, run.journal("SELECT lr FROM rounds ORDER BY version DESC LIMIT 1")[0][0], 6)
 
+    def test_sites_whose_codec_is_not_that_of_the_run_are_told_and_do_not_end(self):
+        run = self.start_changed()
+        run.await_rounds(4)
+        self.lose_state(run, run.workers)
+        run.config_path.write_text(run.config_path.read_text().replace('"up": "int4"', '"up": "int8"'))
+        run.start_coordinator("--rebuild_from_sites")
+        refused = "a contribution of eu to fragment"
+        eventually(lambda: any(refused in alarm["text"] for alarm in (run.status() or {}).get("alarms", [])), "the alarm")
+        for worker in run.workers.values():
+            self.assertTrue(worker.running(), worker.log()[-2000:])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/rounds/value_gate.h"
+#include "server/rounds/value_rules.h"
 #include "tests/server/rounds/rules_for_test.h"
 
 namespace causeway::server {
@@ -101,7 +101,7 @@ class HonestRun {
     }
   }
 
-  // What went wrong; empty: nothing.
+  // The first fault; empty: none.
   std::string Play() {
     for (round_ = 0; round_ < drawn_.rounds; ++round_) {
       Change();
@@ -217,7 +217,7 @@ class HonestRun {
       sending[name] = Encode(site);
       if (name != "a") lengths.push_back(Norm(sending[name]));
     }
-    // What the rules take as usual; in the first round the honest ones' longest.
+    // The rules' usual length; in the first round the honest ones' longest.
     Vector own;
     for (const auto& [name, record] : table_.state().sites) {
       if (HistoryOf(record, 0) != nullptr) own.push_back(*OwnLength(*HistoryOf(record, 0)));

@@ -167,7 +167,7 @@ absl::StatusOr<Value> Parse(const std::string& text, Read read) {
     ASSIGN_OR_RETURN(const json value, core::ParseJson<json>(text, "is not what a worker writes"));
     if (const int format = value.at("format"); format < kOldestFormat || format > kFormat) {
       return absl::FailedPreconditionError(absl::StrCat("is of another version of the program: expected format ",
-                                                        kOldestFormat, " or ", kFormat, ", got ", format));
+                                                        kOldestFormat, " to ", kFormat, ", got ", format));
     }
     if (!sealed && value.contains(kFiles)) return absl::InvalidArgumentError("is damaged: its digest is missing");
     return read(value);

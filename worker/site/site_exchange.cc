@@ -6,9 +6,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/check.h"
+#include "formats/run_yaml.h"
 #include "worker/site/held_state.h"
-#include "worker/site/settings_news.h"
 
 namespace causeway::worker {
 namespace {
@@ -22,6 +23,37 @@ struct Overloaded : Calls... {
 };
 template <typename... Calls>
 Overloaded(Calls...) -> Overloaded<Calls...>;  // clang 14 needs it
+
+// Adds to `settings` the revisions that they lack. In quorum mode a revision may come late, and holds from the step
+// after the one that runs; in synchronous mode the coordinator has seen to it. INTERNAL: a revision cannot be read.
+absl::Status Learn(const core::SettingsChain& told, const SiteState& state, core::RunSettings& settings) {
+  const int fragments = state.schedule.num_fragments();
+  settings.BeginAfter(told.before);
+  for (const core::SettingsRevision& revision : told.revisions) {
+    if (revision.number <= settings.revision()) continue;
+    absl::StatusOr<core::RunConfig> config = formats::ParseRunConfig(revision.run_config);
+    if (config.ok() && std::ssize(revision.versions) != fragments) {
+      config = absl::InvalidArgumentError(
+          absl::StrCat("expected ", fragments, " versions of fragments, got ", revision.versions.size()));
+    }
+    if (!config.ok()) {
+      return absl::InternalError(absl::StrCat("revision ", revision.number,
+                                              " of the run's settings: ", std::string(config.status().message())));
+    }
+    const core::Step from = state.synchronous() ? revision.step : std::max(revision.step, state.step + 2);
+    spdlog::info("the run's settings change from step {} on: {}", from, absl::StrJoin(revision.changes, ", "));
+    settings.Add(revision, *std::move(config), from);
+  }
+  return absl::OkStatus();
+}
+
+// Those of a checkpoint. If they cannot be read, the coordinator sends them anew.
+void Recall(const core::SettingsChain& kept, const SiteState& state, core::RunSettings& settings) {
+  const absl::Status read = Learn(kept, state, settings);
+  if (read.ok()) return;
+  spdlog::warn("the checkpoint: {}", std::string(read.message()));
+  settings.Forget();
+}
 
 }  // namespace
 
@@ -337,10 +369,7 @@ void SiteExchange::UploadInitial() {
 void SiteExchange::Restore(SiteCheckpoint checkpoint) {
   core::MutexLock lock(mutex_);
   rules_.Restore(checkpoint.facts);
-  if (const absl::Status read = Learn(checkpoint.settings, rules_.state(), *settings_); !read.ok()) {
-    spdlog::warn("the checkpoint: {}", std::string(read.message()));
-    settings_->Forget();  // the coordinator tells them again
-  }
+  Recall(checkpoint.settings, rules_.state(), *settings_);
   restored_ = std::move(checkpoint);
 }
 

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "server/rounds/value_gate.h"
+#include "server/rounds/value_rules.h"
 #include "tests/server/rounds/rules_for_test.h"
 
 namespace causeway::server {
