@@ -1,7 +1,7 @@
 // Recognises a file by how it begins, whatever its name: the one table of kinds, for data, models and configs alike.
 //
 //   1f 8b 08 …              ─►  a gzip file                     unpack it: gunzip
-//   93 N U M P Y …          ─►  a NumPy array                   formats/numpy_array.h reads it
+//   93 N U M P Y …          ─►  a NumPy array                   formats/token_shard.cc reads it
 //   version https://git-lfs ─►  a Git LFS pointer               git lfs pull brings the file
 //   tokens, text, JSON      ─►  none
 //

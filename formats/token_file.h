@@ -3,7 +3,7 @@
 //   corpus.txt            every byte is a token (vocab_size 256 or more), as for any extension not listed below
 //   corpus.jsonl          the bytes of the texts
 //   train.bin             tokens of 2 or 4 bytes (token_shard.h)
-//   train.npy             tokens of a NumPy array (numpy_array.h)
+//   train.npy             tokens of a NumPy array
 //   shards/, texts/       a folder: its *.bin files in bytewise order of their names, back to back; where it has none,
 //                         its *.npy files, else its *.txt files or its *.jsonl files
 //

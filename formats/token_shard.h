@@ -3,7 +3,7 @@
 //   *.bin     tokens of 2 or 4 bytes, little-endian: nanoGPT's, without a header; or after llm.c's header of 256 int32
 //               magic 20240520, version 1, number of tokens      uint16 (GPT-2)
 //               magic 20240801, version 7, number of tokens      uint32 (Llama 3)
-//   a NumPy array, whatever its name (numpy_array.h)
+//   a NumPy array, whatever its name
 //   *.jsonl   the bytes of the texts (json_lines.h)
 //   others    the bytes of the file, which are UTF-8
 //

@@ -10,10 +10,76 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "server/status/straggler.h"
+#include "server/status/status_snapshot.h"
 
 namespace causeway::server {
 namespace {
+
+// The site for which the others wait, in synchronous mode: a round closes with the last contribution, and where that is
+// nearly always the same site's, it sets the pace of all.
+struct Straggler {
+  core::SiteId site;
+  int last = 0;  // of the rounds looked at, those that it was the last in
+  int rounds = 0;
+  double share = 0;  // of the time, in which the others' contributions were waiting for it
+};
+
+constexpr int kStraggleRounds = 16;  // that are looked at
+constexpr int64_t kLeastStraggleMs = 10'000;
+constexpr double kStraggleLast = 0.8;    // of the rounds
+constexpr double kStraggleShare = 0.25;  // of the time
+
+// The last contribution of a round, and for how long the others had been there.
+struct LastArrival {
+  core::SiteId site;
+  int64_t waited_ms = 0;
+};
+
+std::optional<LastArrival> LastOf(const LoggedRound& round) {
+  LastArrival last;
+  int64_t last_ms = 0, second_ms = 0;
+  int arrived = 0;
+  for (const LoggedRound::Arrival& arrival : round.arrivals) {
+    if (!arrival.arrived_unix_ms) continue;
+    ++arrived;
+    if (*arrival.arrived_unix_ms >= last_ms) {
+      second_ms = std::exchange(last_ms, *arrival.arrived_unix_ms);
+      last.site = arrival.site;
+    } else {
+      second_ms = std::max(second_ms, *arrival.arrived_unix_ms);
+    }
+  }
+  if (arrived < 2) return std::nullopt;
+  last.waited_ms = last_ms - second_ms;
+  return last;
+}
+
+// Pure; the newest rounds of the log count.
+std::optional<Straggler> FindStraggler(const StatusSnapshot& snapshot) {
+  if (snapshot.mode != core::SyncMode::kSynchronous || snapshot.state != "training") return std::nullopt;
+  std::map<core::SiteId, std::pair<int, int64_t>> lasts;  // rounds, and milliseconds of waiting
+  int rounds = 0;
+  int64_t first_ms = 0, last_ms = 0;
+  for (auto round = snapshot.rounds.rbegin(); round != snapshot.rounds.rend() && rounds < kStraggleRounds; ++round) {
+    if (!(*round)->decided_unix_ms) continue;
+    const std::optional<LastArrival> last = LastOf(**round);
+    if (!last) continue;
+    ++rounds;
+    ++lasts[last->site].first;
+    lasts[last->site].second += last->waited_ms;
+    last_ms = std::max(last_ms, *(*round)->decided_unix_ms);
+    first_ms = first_ms == 0 ? last_ms : std::min(first_ms, *(*round)->decided_unix_ms);
+  }
+  const int64_t span_ms = last_ms - first_ms;
+  if (rounds < kStraggleRounds || span_ms < kLeastStraggleMs) return std::nullopt;
+  for (const auto& [site, last] : lasts) {
+    const auto fragments = static_cast<double>(std::max<size_t>(1, snapshot.fragments.size()));
+    const double share = static_cast<double>(last.second) / static_cast<double>(span_ms) / fragments;
+    if (last.first < kStraggleLast * rounds || share < kStraggleShare) continue;
+    return Straggler{.site = site, .last = last.first, .rounds = rounds, .share = share};
+  }
+  return std::nullopt;
+}
 
 using core::SiteState;
 

@@ -1,17 +1,97 @@
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <span>
+#include <string>
 
 #include "absl/strings/str_join.h"
 #include "core/digest.h"
+#include "core/membership.h"
+#include "core/offload_config.h"
+#include "core/progress.h"
+#include "core/text.h"
 #include "server/status/alarms.h"
 #include "server/status/json_writer.h"
 #include "server/status/status_snapshot.h"
 #include "server/status/thinned_series.h"
-#include "server/status/training_json.h"
 
 namespace causeway::server {
 namespace {
+
+// A site's internal training figures, as members of its object in GET /status: its optimizer's state, its ranks.
+
+// Null where nothing was measured.
+inline std::optional<double> Known(double value) { return value > 0 ? std::optional(value) : std::nullopt; }
+
+constexpr size_t kReducedReasonBytes = 160;
+
+void WriteOnebitAdam(JsonWriter& json, const std::optional<core::OnebitProgress>& onebit) {
+  if (!onebit) return;
+  json.Key("onebit_adam");
+  json.BeginObject();
+  json.Member("phase", onebit->frozen_at > 0 ? "frozen" : "warm-up");
+  if (onebit->frozen_at > 0) json.Member("frozen_at", onebit->frozen_at);
+  json.Member("variance_ratio", Known(onebit->ratio));
+  json.Member("compression", Known(onebit->compression));
+  json.EndObject();
+}
+
+void WriteLevels(JsonWriter& json, const std::vector<core::LevelTraffic>& levels) {
+  if (levels.empty()) return;
+  json.Key("levels");
+  json.BeginArray();
+  for (const core::LevelTraffic& level : levels) {
+    json.BeginObject();
+    json.Member("name", level.name);
+    json.Member("predicted_bytes", level.predicted);
+    json.Member("measured_bytes", level.measured);
+    json.EndObject();
+  }
+  json.EndArray();
+}
+
+// A reason, shortened if the status is reduced because of its size.
+std::string Shortened(const std::string& reason, bool reduced) {
+  return reduced ? core::Clipped(reason, kReducedReasonBytes) : reason;
+}
+
+void WriteOffload(JsonWriter& json, const std::optional<core::OffloadProgress>& offload, bool reduced) {
+  json.Key("offload");
+  if (!offload) return json.Null();
+  json.BeginObject();
+  json.Member("k", core::InterleaveName(offload->k));
+  json.Member("subgroup", offload->subgroup);
+  json.Member("reason", Shortened(offload->reason, reduced));
+  json.Member("predicted_update_s", Known(offload->predicted_s));
+  json.Member("update_s", Known(offload->measured_s));
+  json.Member("waited_for_copies_s", offload->waited_s);
+  if (!reduced && (offload->resident > 0 || offload->to_device_bytes > 0)) {
+    json.Key("device");
+    json.BeginObject();
+    json.Member("resident", offload->resident);
+    json.Member("device_subgroups", offload->device_subgroups);
+    json.Member("cpu_subgroups", offload->cpu_subgroups);
+    json.Member("to_device_bytes", offload->to_device_bytes);
+    json.Member("to_host_bytes", offload->to_host_bytes);
+    json.Member("early_gradient_bytes", offload->early_gradient_bytes);
+    json.EndObject();
+  }
+  json.EndObject();
+}
+
+void WriteRanks(JsonWriter& json, const core::RankProgress& ranks, bool reduced) {
+  json.Key("ranks");
+  json.BeginObject();
+  json.Member("ranks", ranks.ranks);
+  json.Member("hosts", ranks.hosts);
+  json.Member("slowest", Shortened(ranks.slowest, reduced));
+  json.Member("slowest_step_s", Known(ranks.slowest_step_s));
+  json.Member("standing_still", Shortened(ranks.standing_still, reduced));
+  if (ranks.step_bytes > 0) json.Member("step_bytes", ranks.step_bytes);
+  WriteOnebitAdam(json, ranks.onebit_adam);
+  if (!reduced) WriteLevels(json, ranks.levels);
+  json.EndObject();
+}
 
 constexpr int kSchemaVersion = 1;  // raised when a field changes its meaning or is removed
 

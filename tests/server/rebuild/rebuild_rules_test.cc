@@ -41,6 +41,52 @@ TEST(RebuildRules, TakeTheNewestVersionThatTwoSitesHold) {
   EXPECT_THAT(choice->dissent, ElementsAre(HasSubstr("site eu holds version 5")));
 }
 
+// The first `count` revisions of a run.
+core::SettingsChain SettingsOf(int64_t count, uint64_t nonce = 1) {
+  core::SettingsChain chain;
+  for (int64_t number = 1; number <= count; ++number) {
+    core::SettingsRevision one{.number = number, .step = number, .versions = {1, 1}, .nonce = nonce};
+    one.digest = core::DigestOf(number == 1 ? 0 : chain.revisions.back().digest, one);
+    chain.revisions.push_back(one);
+  }
+  return chain;
+}
+
+TEST(RebuildRules, TakeTheLongestSettingsOfWhichTwoHoldTheNewest) {
+  RebuildRules rules(2, kAlone, "");
+  const auto show = [&](const char* site, const core::SettingsChain& settings) {
+    Holdings holdings = HoldingsOf(5, 5);
+    holdings.settings = settings;
+    rules.Show(site, holdings, 0);
+  };
+  const auto chosen = [&] { return static_cast<int>(rules.Choose(kLateMs)->settings.revisions.size()); };
+  show("eu", SettingsOf(4));
+  show("us", SettingsOf(2));
+  EXPECT_EQ(chosen(), 2);
+  show("asia", SettingsOf(3));
+  EXPECT_EQ(chosen(), 3) << "eu holds the third, too";
+  show("asia", SettingsOf(9, /*nonce=*/2));
+  EXPECT_EQ(chosen(), 2) << "of another history there is one";
+  show("us", {});
+  EXPECT_EQ(chosen(), 0) << "it does not know";
+}
+
+TEST(RebuildRules, TakeTheSettingsOfTheOneSiteThatIsTrustedAndNeverFewerThanTheirOwn) {
+  RebuildRules trusting(2, kAlone, "eu");
+  Holdings holdings = HoldingsOf(5, 5);
+  holdings.settings = SettingsOf(4);
+  trusting.Show("eu", holdings, 0);
+  EXPECT_THAT(trusting.Choose(kLateMs)->settings.revisions, SizeIs(4));
+
+  Holdings own = HoldingsOf(5, 5);
+  own.settings = SettingsOf(3);
+  RebuildRules rules(2, kAlone, "", OwnHoldings{.held = own, .sites = {"eu"}});
+  rules.Show("eu", holdings, 0);
+  EXPECT_THAT(rules.Choose(kLateMs)->settings.revisions, SizeIs(3)) << "one holds the fourth";
+  rules.Show("us", holdings, 0);
+  EXPECT_THAT(rules.Choose(kLateMs)->settings.revisions, SizeIs(4));
+}
+
 TEST(RebuildRules, WaitUntilNoFurtherSiteComes) {
   RebuildRules rules(2, kAlone, "");
   EXPECT_THAT(WhyNot(rules), HasSubstr("0 of at least 2 sites"));

@@ -22,10 +22,10 @@ PLANTS = {
     "chunks_of_another_process_are_kept": [
         ("server/run/site_calls.cc", "  if (join.from_checkpoint()) run.uploads.Forget(site, run.rules->state());", "")],
     "download_goes_on_a_chunk_too_far": [
-        ("server/calls/download_messages.cc", "(goes_on ? Stripes() * request_->first_chunk() : 0)",
+        ("server/calls/download_reactor.cc", "(goes_on ? Stripes() * request_->first_chunk() : 0)",
          "(goes_on ? Stripes() * (request_->first_chunk() + (request_->first_chunk() > 0 ? 1 : 0)) : 0)")],
     "weights_are_not_sent": [
-        ("server/calls/download_messages.cc", "  if (!request_->wants_weights()) message", "  message")],
+        ("server/calls/download_reactor.cc", "  if (!request_->wants_weights()) message", "  message")],
     "generation_of_an_upload_is_not_checked": [
         ("server/run/transfers.cc", "    RETURN_IF_ERROR(run.model.fact().CheckGeneration(GenerationOf(header)));\n", "")],
     "waiters_of_another_model_are_forgotten": [
