@@ -1,12 +1,15 @@
 #include <gmock/gmock-matchers.h>
 
+#include "formats/run_yaml.h"
 #include "tests/worker/site/site_for_test.h"
+#include "worker/site/checkpoint_json.h"
 
 namespace causeway::worker {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 TEST_F(SiteTest, JoinerTakesTheAnchorAndThePlaceItIsGiven) {
   const auto step = FirstJoin(/*anchor=*/5, /*version=*/3, /*step=*/8, /*first=*/3);
@@ -217,6 +220,36 @@ TEST_F(JoinedSiteTest, SiteThatIsTakenForOneThatGoesOnAsksForANewPlace) {
   EXPECT_THAT(link_.listener().GetStanding().versions, ElementsAre());
 }
 
+// A change of outer.lr, from version 50 on.
+core::SettingsChain ChainOf(core::RunConfig config, int revisions, uint64_t nonce = 1) {
+  core::SettingsChain chain;
+  for (int i = 1; i <= revisions; ++i) {
+    config.outer.lr = 0.1f * static_cast<float>(i);
+    core::SettingsRevision one{.number = i, .step = 100 * i, .versions = {50 * i}, .nonce = nonce};
+    one.run_config = formats::SerializeRunConfig(config);
+    one.digest = core::DigestOf(i == 1 ? 0 : chain.revisions.back().digest, one);
+    chain.revisions.push_back(std::move(one));
+  }
+  return chain;
+}
+
+TEST_F(JoinedSiteTest, SiteThatIsAheadInSettingsAsksForANewPlaceAndStartsFromTheAnchor) {
+  const auto welcome = [&](const core::SettingsChain& settings) {
+    link_.listener().OnWelcome(
+        {.resumed = true, .kept_transfers = true, .map = map_, .last_admitted = {-1}, .settings = settings});
+  };
+  welcome(ChainOf(config_, 2));
+  EXPECT_EQ(site_->settings().revision(), 2);
+  welcome(ChainOf(config_, 3));
+  EXPECT_EQ(site_->settings().revision(), 3);
+  welcome(ChainOf(config_, 2));  // a state that lacks the third
+  link_.AwaitRejoin();
+  EXPECT_EQ(site_->settings().revision(), 2);
+  EXPECT_THAT(link_.listener().GetStanding().versions, ElementsAre());
+  welcome(ChainOf(config_, 3, /*nonce=*/9));  // others of the same numbers
+  EXPECT_EQ(site_->settings().digest(), ChainOf(config_, 3, 9).revisions[2].digest);
+}
+
 TEST_F(JoinedSiteTest, NonFiniteValueEndsTheLoopAndIsNotSent) {
   value_[0] = std::nanf("");
   auto step = site_->AfterStep(2);
@@ -278,6 +311,42 @@ class SiteCheckpointTest : public JoinedSiteTest {
     return joined.get();
   }
 };
+
+TEST_F(SiteCheckpointTest, SettingsAreKeptAndShownToARebuildBeforeAnyWelcome) {
+  const core::SettingsChain chain = ChainOf(config_, 2);
+  link_.listener().OnWelcome(
+      {.resumed = true, .kept_transfers = true, .map = map_, .last_admitted = {-1}, .settings = chain});
+  const SiteCheckpoint checkpoint = Save();
+  EXPECT_EQ(checkpoint.settings, chain);
+  const std::string text = CheckpointToJson({.run = "test", .site = "eu", .session = "s", .lineage = "l"}, checkpoint);
+  EXPECT_EQ(CheckpointFromJson(text)->site.settings, chain);
+  site_.reset();
+  Make();
+  site_->Restore(checkpoint);
+  auto joined = JoinAside();
+  transport::HeldState shown;
+  link_.listener().OnHoldingsWanted([&](const transport::HeldState& held) { shown = held; });
+  EXPECT_EQ(shown.settings, chain);
+  EXPECT_THAT(shown.fragments, SizeIs(1));
+  site_->RequestStop();
+  EXPECT_FALSE(joined.get().ok());
+}
+
+TEST_F(SiteCheckpointTest, ACheckpointThatIsAheadInSettingsAsksForANewPlace) {
+  link_.listener().OnWelcome(
+      {.resumed = true, .kept_transfers = true, .map = map_, .last_admitted = {-1}, .settings = ChainOf(config_, 2)});
+  const SiteCheckpoint checkpoint = Save();
+  site_.reset();
+  Make();
+  site_->Restore(checkpoint);
+  auto joined = JoinAside();
+  link_.listener().OnWelcome({.resumed = true, .map = map_, .last_admitted = {-1}, .settings = ChainOf(config_, 1)});
+  link_.AwaitRejoin();
+  EXPECT_EQ(site_->settings().revision(), 1);
+  EXPECT_THAT(link_.listener().GetStanding().versions, ElementsAre());
+  site_->RequestStop();
+  EXPECT_FALSE(joined.get().ok());
+}
 
 TEST_F(SiteCheckpointTest, UpdateThatWasTakenAndNotYetInThetaMovesItAfterARestart) {
   Send(0.5f);
