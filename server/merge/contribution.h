@@ -21,8 +21,8 @@ class Contribution {
  public:
   explicit Contribution(std::vector<codecs::ChunkSpan> plan);
 
-  // INVALID_ARGUMENT if the bytes are not a valid chunk (compressed or not), or not one of the plan; FAILED_PRECONDITION
-  // if it is of another codec than the plan's. Nothing changes then.
+  // INVALID_ARGUMENT if the bytes are not a valid chunk (compressed or not), or not one of the plan;
+  // FAILED_PRECONDITION if it is of another codec than the plan's. Nothing changes then.
   absl::Status Add(std::string bytes);
 
   std::vector<int> Missing() const;  // indices in the plan, ascending

@@ -102,6 +102,41 @@ class SettingsTest(EndToEndTest):
         self.assertEqual([], run.status()["settings"])
         run.stop_all()
 
+    def test_changes_around_a_pending_one_hold_when_their_answers_say(self):
+        run = self.started(config_of(run={"steps": 0}))
+        self.set(run, "inner.lr=0.001", "--at_step=100000")
+        said = self.set(run, "outer.lr=0.5")
+        self.assertIn("revision 2, from step", said)
+        self.assertIn("revision 3, from step 100000 on, as was to come", said)
+        self.assertIn("inner.lr: 0.01 → 0.001", said.partition("revision 3")[2])
+        first = run.status()["settings"][1]["versions"][0] if len(run.status()["settings"]) > 1 else run.rounds() + 3
+        run.await_rounds(first + 2)
+        self.assertEqual([(0.5,)], run.journal("SELECT round(lr, 3) FROM rounds ORDER BY id DESC LIMIT 1"))
+        self.assertIn("(at once)", self.set(run, "membership.lease_ms=3000", "values.gate=1", "values.clip=true"))
+        self.assertIn("values.gate would hold at once", self.set(run, "values.gate=2", "--at_step=99999", code=REFUSED))
+        run.await_rounds(run.rounds() + 4)
+        run.workers["us"].kill()
+        eventually(lambda: run.site("us")["state"] == "gone", "the lease of 3 s has ended", 8)
+        self.assertIn("more than 10 times the learning rate; --yes", self.set(run, "outer.lr=1e30", code=REFUSED))
+        cancelled = self.set(run, "--cancel")
+        self.assertIn("inner.lr: 0.001 → 0.01", cancelled)
+        self.assertIn("no change of the settings is to come", self.set(run, "--cancel", code=REFUSED))
+        self.assertIn("or --cancel alone, got both", self.set(run, "--cancel", "outer.lr=1", code=BAD_INPUT))
+        eventually(lambda: run.status()["config"]["inner"]["lr"] == 0.01, "the page has what holds")
+        self.set(run, "outer.lr=5.5", "--yes")
+        run.control("pause")
+        refused = ""
+        for i in range(70):
+            setter = run.program("ctl-set", "causewayctl", "set", f"--coordinator={run.grpc}", f"outer.lr={0.5 + i / 100}")
+            if setter.wait() != DONE:
+                refused = setter.log()
+                break
+        self.assertIn("of the last 64 changes of the settings none holds yet", refused)
+        eventually(lambda: len(run.status()["settings"]) == 64, "the status has 64")
+        run.control("resume")
+        run.workers.pop("us")
+        run.stop_all()
+
     def test_a_restart_with_another_run_yaml_says_what_it_takes_and_what_would_change_the_rest(self):
         run = self.started(config_of(run={"steps": 0}))
         self.set(run, "outer.lr=0.5")
