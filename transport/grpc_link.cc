@@ -71,7 +71,9 @@ GrpcLink::GrpcLink(LinkOptions options, std::unique_ptr<Wire> wire)
       down_(options_.max_down_bytes_per_s),
       show_(wire_.get(), &up_),
       session_(options_.site, options_.shard, options_.connect_timeout_s,
-               absl::StrFormat("%016x", core::DeviceRandom())) {}
+               absl::StrFormat("%016x", core::DeviceRandom())) {
+  session_.SetRun(options_.run);
+}
 
 GrpcLink::~GrpcLink() { Leave(/*finished=*/false, "the program ends"); }
 

@@ -13,6 +13,7 @@ namespace causeway::transport {
 struct LinkOptions {
   Address coordinator;
   ChannelOptions channel;
+  core::RunId run;  // empty: as the coordinator describes it
   core::SiteId site;
   core::Shard shard;              // expected at that address
   int64_t connect_timeout_s = 0;  // gives up after being unreached for this long; 0 = never

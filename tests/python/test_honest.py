@@ -83,6 +83,21 @@ class HonestTest(EndToEndTest):
         self.start_sites(run, {"eu": {}, "us": {}})
         eventually(lambda: run.rounds() > before + 5, "rounds go on")
 
+    def test_numpy_sites_give_a_lost_state_its_settings_back(self):
+        run = self.start({"eu": {}, "us": {}})
+        run.await_rounds(2)
+        run.control("set", "outer.lr=0.5", "codec.down=int8")
+        (one,) = eventually(lambda: run.status()["settings"], "the page has the change")
+        run.await_rounds(one["versions"][0] + 3)
+        before = [(one["revision"], one["step"], one["changes"])]
+        run.coordinator.kill()
+        run.state_dir.rename(run.folder / "lost")
+        run.start_coordinator("--rebuild_from_sites")
+        self.await_more(run, 4)
+        self.assertEqual(before, [(one["revision"], one["step"], one["changes"]) for one in run.status()["settings"]])
+        self.assertEqual([(1, 0.5, "int8")], run.journal(
+            "SELECT config_revision, round(lr, 3), codec_down FROM rounds ORDER BY id DESC LIMIT 1"))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -137,16 +137,17 @@ std::string CoordinatorProgram::Refused(const absl::Status& status, const Disk::
 namespace {
 
 server::SettingsForms FormsOfSettings() {
-  return {
-      .change = [](const core::RunConfig& now,
-                   const server::SettingsForms::Changes& changes) -> absl::StatusOr<server::SettingsForms::Changed> {
-        ASSIGN_OR_RETURN(core::RunConfig config, formats::ChangedConfig(now, changes));
-        return server::SettingsForms::Changed{config, formats::SerializeRunConfig(config),
-                                              formats::ConfigChanges(now, config), formats::KeysAtOnce(changes)};
-      },
-      .rebase = nullptr,  // nothing is to come
-      .read = formats::ParseRunConfig,
-      .json = formats::RunConfigJson};
+  using Forms = server::SettingsForms;
+  const auto change = [](const core::RunConfig& now, const Forms::Changes& changes) -> absl::StatusOr<Forms::Changed> {
+    ASSIGN_OR_RETURN(core::RunConfig config, formats::ChangedConfig(now, changes));
+    return Forms::Changed{config, formats::SerializeRunConfig(config), formats::ConfigChanges(now, config),
+                          formats::KeysAtOnce(changes)};
+  };
+  const auto rebase = [change](const core::RunConfig& before, const core::RunConfig& after,
+                               const core::RunConfig& now) {
+    return change(now, formats::ChangesBetween(before, after));
+  };
+  return {.change = change, .rebase = rebase, .read = formats::ParseRunConfig, .json = formats::RunConfigJson};
 }
 
 }  // namespace

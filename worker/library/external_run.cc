@@ -89,6 +89,7 @@ absl::Status ExternalRun::Ask() {
   const absl::StatusOr<core::RunConfig> config = formats::ParseRunConfig(description.run_config);
   if (!config.ok()) return absl::PermissionDeniedError(config.status().message());
   config_ = *config;
+  for (transport::LinkOptions& shard : shards_) shard.run = config->run_id;  // in what sites show to a rebuild
   for (const std::string& advice : formats::StepsAdvice(*config)) spdlog::warn("{}", advice);
   json_ = nlohmann::ordered_json{{"run_id", config->run_id},
                                  {"site", site()},

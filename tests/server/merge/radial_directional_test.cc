@@ -120,6 +120,23 @@ TEST_P(RadialDirectionalFrom, EqualsTheFormulaInDoubleTensorByTensor) {
   }
 }
 
+TEST(RadialDirectionalFactor, ShortensTheLengthAndTurnsNoDirectionAndTheAverageIsOfScaledSteps) {
+  const core::Fragment fragment = MakeFragment({6000});
+  std::vector<std::vector<float>> steps;
+  for (int m = 0; m < 3; ++m) steps.push_back(RandomPadded(fragment, 7 + m, 1));
+  Round round = MakeRoundOf(fragment, steps, {1, 2, 1}, Leg(CodecId::kFloat32));
+  const std::vector<float> whole = Step(fragment, round, MergeRule::kRadialDirectional);
+  round.inputs[1].factor = 0.25F;
+  const std::vector<float> radial = Step(fragment, round, MergeRule::kRadialDirectional);
+  const double n[] = {Norm(std::span(steps[0])), Norm(std::span(steps[1])), Norm(std::span(steps[2]))};
+  const double ratio = (n[0] + 0.5 * n[1] + n[2]) / (n[0] + 2 * n[1] + n[2]);
+  for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(radial[i], ratio * whole[i], 1e-5) << i;
+  const std::vector<float> average = Step(fragment, round, MergeRule::kAverage);
+  steps[1] = Scaled(steps[1], 0.25F);
+  const Round scaled = MakeRoundOf(fragment, steps, {1, 2, 1}, Leg(CodecId::kFloat32));
+  EXPECT_EQ(average, Step(fragment, scaled, MergeRule::kAverage)) << "a power of two: the same bits";
+}
+
 TEST_P(RadialDirectionalFrom, OrderInWhichChunksArriveDoesNotMatter) {
   const core::Fragment fragment = MakeFragment();
   Round round = MakeRound(fragment, 3, Leg(GetParam()));

@@ -184,7 +184,7 @@ TEST_F(ChosenCodecs, ContributionOfTheCodecOfBeforeIsRefused) {
   const auto upload = run_.coordinator->transfers().BeginUpload(HeaderOf("a", 0, 1));
   const auto chunks = ChunksOf(run_.map.fragment(0), CodecId::kInt4, 1);
   const absl::Status status = upload->contribution->Add(chunks[0]);
-  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
 }
 
 }  // namespace
