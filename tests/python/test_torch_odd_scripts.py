@@ -266,29 +266,36 @@ class MastersTest(ReplayTest):
 
 
 class GateTest(ReplayTest):
-    def test_a_site_whose_contributions_are_refused_says_why_and_that_it_waits_in_quarantine(self):
-        def script(site):
-            model = site.model(Net)
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    @staticmethod
+    def script(site):
+        """The learning rate rises a hundredfold after the first round."""
+        model = site.model(Net)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
 
-            def before(step):
-                if step == 5:
-                    optimizer.param_groups[0]["lr"] = 0.1
-            train(site, model, optimizer, before=before)
-        self.run = self.new_run(self.config())
+        def before(step):
+            if step == 5:
+                optimizer.param_groups[0]["lr"] = 0.1
+        train(site, model, optimizer, before=before)
+
+    def test_a_learning_rate_that_rises_a_hundredfold_stops_no_site_by_default(self):
+        self.assertEqual([None, None], [site.error for site in self.real(self.script, config=self.config())])
+
+    def test_a_site_whose_contributions_are_refused_says_why_and_that_it_waits_in_quarantine(self):
+        script = self.script
+        self.run = self.new_run(self.config() | {"values": {"clip": False}})
         self.run.start_coordinator()
         sites = [RealSite(index, self.run.grpc) for index in range(2)]
         with self.assertLogs("causeway", "WARNING") as logged:
             threads = [threading.Thread(target=site.run, args=(script,), daemon=True) for site in sites]
             for thread in threads:
                 thread.start()
-            eventually(lambda: any("still waiting: all active sites are in quarantine (causewayctl release)" in line
+            eventually(lambda: any("still waiting: all active sites are in quarantine (causewayctl release --all)" in line
                                    for line in logged.output), "the sites say that they wait")
             self.run.control("stop", "--yes")
             for thread in threads:
                 thread.join()
         self.assertRegex("\n".join(logged.output), r"the contribution to fragment 0 of version 1 is refused: norm .* times the "
-                         r"longest of 1 round; at most 8 are taken \(values.gate\)")
+                         r"usual .*; at most 8 are taken \(values.gate\)")
 
 
 class UseTest(ReplayTest):
