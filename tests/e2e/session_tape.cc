@@ -11,7 +11,8 @@
 // ("ended" with the status code, "half_closed" when the site has said all). Downloads are compared byte by byte. The
 // verdict on an upload comes on the stripe that the coordinator heard last, or on several that end together: what is
 // compared is which verdicts each upload has. All else that the coordinator says depends on the clock, its epochs and
-// its words: there only the kinds of messages are compared, and on Control notices, holds and pongs not at all.
+// its words: there only the kinds of messages are compared, and on Control notices, holds and pongs not at all; nor are
+// beats anywhere.
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
@@ -112,7 +113,7 @@ class ReplayedCall {
   }
   // Empty: as on the tape.
   std::string Receive(const std::string& expected, Replies& replies) {
-    if (is_control_ && MayCome(expected)) return "";
+    if ((is_control_ && MayCome(expected)) || IsBeat(expected)) return "";
     if (is_upload_) {
       replies.on_tape[upload_].insert(expected);
       return "";
@@ -123,13 +124,13 @@ class ReplayedCall {
       stream_->Read(&message, nullptr);
       if (!Wait()) return "expected a message, got the call's end: " + End(replies).error_message();
       got = TextOf(message);
-    } while (is_control_ && MayCome(got));
+    } while ((is_control_ && MayCome(got)) || IsBeat(got));
     const bool same = is_download_ ? got == expected : got[0] == expected[0];
     return same ? "" : "expected " + absl::BytesToHexString(expected) + ", got " + absl::BytesToHexString(got);
   }
   grpc::Status End(Replies& replies) {
     for (Message rest; stream_->Read(&rest, nullptr), Wait();) {  // what came when it came
-      if (is_upload_) replies.now[upload_].insert(TextOf(rest));
+      if (is_upload_ && !IsBeat(TextOf(rest))) replies.now[upload_].insert(TextOf(rest));
     }
     grpc::Status status;
     stream_->Finish(&status, nullptr);
@@ -143,6 +144,12 @@ class ReplayedCall {
   static bool MayCome(const std::string& text) {
     const int field = text[0] >> 3;
     return field == 5 || field == 7 || field == 8;
+  }
+
+  // DownloadMessage: beat (4), UploadReply: beat (3): said to streams that wait at a moment of the coordinator's clock.
+  bool IsBeat(const std::string& text) const {
+    const int field = text[0] >> 3;
+    return (is_download_ && field == 4) || (is_upload_ && field == 3);
   }
 
   // The header of an upload's stripe, less the stripe.
