@@ -182,9 +182,6 @@ PipelineSchedule BitPipe(const GeneratorInput& input) {
   return schedule;
 }
 
-using Kind = OperationKind;
-using List = std::vector<ScheduleStep>;
-
 // One copy of the weights, stage s on the device that `device_of` says.
 template <typename DeviceOf>
 PipelineSchedule OneCopy(const GeneratorInput& input, int stages, const DeviceOf& device_of) {
