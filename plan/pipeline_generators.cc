@@ -14,25 +14,29 @@
 namespace causeway::plan {
 namespace {
 
-// The generators of schedules with two copies of the weights, one for each direction (plan/pipeline_generators.h, which
-// checks the numbers).
-
 using Kind = OperationKind;
 using List = std::vector<ScheduleStep>;
 
-// Stage s of copy 0 is on the device that `device_of` says, and of copy 1 on its mirror image.
+// One copy of the weights, stage s on the device that `device_of` says.
 template <typename DeviceOf>
-PipelineSchedule TwoCopies(const GeneratorInput& input, int stages, const DeviceOf& device_of) {
+PipelineSchedule OneCopy(const GeneratorInput& input, int stages, const DeviceOf& device_of) {
   PipelineSchedule schedule{.devices = input.devices,
                             .micro_batches = input.micro_batches,
                             .stages = stages,
-                            .copies = 2,
-                            .place = std::vector(2, std::vector<int>(static_cast<size_t>(stages))),
+                            .place = {std::vector<int>(static_cast<size_t>(stages))},
                             .lists = std::vector<List>(static_cast<size_t>(input.devices))};
-  for (int s = 0; s < stages; ++s) {
-    schedule.place[0][static_cast<size_t>(s)] = device_of(s);
-    schedule.place[1][static_cast<size_t>(s)] = input.devices - 1 - device_of(s);
-  }
+  for (int s = 0; s < stages; ++s) schedule.place[0][static_cast<size_t>(s)] = device_of(s);
+  return schedule;
+}
+
+// The generators of schedules with two copies of the weights, one for each direction (plan/pipeline_generators.h, which
+// checks the numbers). Stage s of copy 0 is on the device that `device_of` says, and of copy 1 on its mirror image.
+template <typename DeviceOf>
+PipelineSchedule TwoCopies(const GeneratorInput& input, int stages, const DeviceOf& device_of) {
+  PipelineSchedule schedule = OneCopy(input, stages, device_of);
+  schedule.copies = 2;
+  schedule.place.emplace_back();
+  for (const int device : schedule.place[0]) schedule.place[1].push_back(input.devices - 1 - device);
   return schedule;
 }
 
@@ -179,18 +183,6 @@ PipelineSchedule BitPipe(const GeneratorInput& input) {
     b(static_cast<int>(backwards.size()));
     AddReductions(list, input.late_sync);
   }
-  return schedule;
-}
-
-// One copy of the weights, stage s on the device that `device_of` says.
-template <typename DeviceOf>
-PipelineSchedule OneCopy(const GeneratorInput& input, int stages, const DeviceOf& device_of) {
-  PipelineSchedule schedule{.devices = input.devices,
-                            .micro_batches = input.micro_batches,
-                            .stages = stages,
-                            .place = {std::vector<int>(static_cast<size_t>(stages))},
-                            .lists = std::vector<List>(static_cast<size_t>(input.devices))};
-  for (int s = 0; s < stages; ++s) schedule.place[0][static_cast<size_t>(s)] = device_of(s);
   return schedule;
 }
 
