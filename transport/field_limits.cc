@@ -13,7 +13,6 @@ namespace {
 constexpr int64_t kCount =
     int64_t{1} << 53;  // steps, versions, tokens: the largest integer that a double counts exactly
 constexpr int64_t kAnyCount = std::numeric_limits<int64_t>::max();
-constexpr int64_t kSeconds = 1'000'000'000'000;       // 30,000 years
 constexpr int64_t kRate = 1'000'000'000'000'000'000;  // bytes or tokens a second
 constexpr int64_t kExtents = 64;                      // of a tensor's shape; torch has the same
 constexpr int64_t kFragments = core::kMaxFragments;
