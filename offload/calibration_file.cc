@@ -50,7 +50,8 @@ double BestSeconds(const std::function<void()>& pass) {
 }
 
 nlohmann::json ReadCalibrations(const std::string& path) {
-  std::ifstream file(path);
+  std::error_code error;  // reading a folder would throw
+  std::ifstream file(std::filesystem::is_regular_file(path, error) ? path : "");
   const std::string text(std::istreambuf_iterator<char>(file), {});
   std::optional<Json> json = core::TryParseJson<Json>(text);
   if (json && json->is_object() && json->contains("format") && (*json)["format"] == kFormat &&

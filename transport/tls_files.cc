@@ -14,17 +14,15 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
-#include "core/limits.h"
 #include "core/mutex.h"
 #include "core/thread.h"
+#include "formats/named_file.h"
 
 namespace causeway::transport {
 namespace {
@@ -106,20 +104,16 @@ class Copies {
 
   void Look() {
     const absl::StatusOr<TlsTexts> texts = ReadTlsTexts(files_);
-    if (texts.ok() && *texts == taken_) {
-      fault_.clear();
-      return;
-    }
+    const bool changed = !texts.ok() || *texts != taken_;
     absl::Status status = texts.status();
-    if (status.ok()) status = Replace(ca_, texts->ca);
-    if (status.ok()) status = Replace(pair_, PairOf(*texts));
-    if (status.ok()) {
+    if (status.ok() && changed) status = Replace(ca_, texts->ca);
+    if (status.ok() && changed) status = Replace(pair_, PairOf(*texts));
+    const bool news = formats::NoteNamedFile("--tls_cert=" + files_.cert, status);
+    if (!status.ok()) {
+      if (news) spdlog::warn("{}; the files of before stay in use until that is mended", std::string(status.message()));
+    } else if (changed) {
       taken_ = *texts;
-      fault_.clear();
       spdlog::info("--tls_cert={}: new connections use the files that are there now", files_.cert);
-    } else if (const std::string fault(status.message()); fault != fault_) {
-      fault_ = fault;
-      spdlog::warn("{}; the files of before stay in use until that is mended", fault);
     }
   }
 
@@ -150,7 +144,6 @@ class Copies {
 
   const TlsFiles files_;
   TlsTexts taken_;
-  std::string fault_;        // as logged last
   int ca_ = -1, pair_ = -1;  // until the process ends
 };
 
@@ -215,14 +208,9 @@ class Watcher {
 }  // namespace
 
 absl::StatusOr<std::string> ReadCredentialFile(const std::string& flag, const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", path, ": ", std::strerror(errno)));
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (file.bad() || text.empty() || text.size() > core::kMaxCredentialFileBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", path, ": expected 1 to ",
-                                                   core::kMaxCredentialFileBytes, " bytes, got ", text.size()));
-  }
-  return text;
+  absl::StatusOr<std::string> text = formats::ReadNamedFile(flag, path);
+  if (!text.ok() || !text->empty()) return text;
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", path, ": expected a credential, got an empty file"));
 }
 
 void WarnIfOthersRead(const std::string& flag, const std::string& path) {

@@ -25,7 +25,7 @@ struct TlsTexts {
 // INVALID_ARGUMENT names the flag and the file that cannot be read, does not parse, does not match or is not valid now.
 absl::StatusOr<TlsTexts> ReadTlsTexts(const TlsFiles& files);
 
-// The text of `flag`'s file. INVALID_ARGUMENT: it cannot be read, is empty, or is too large for a credential.
+// The text of `flag`'s file. INVALID_ARGUMENT: it cannot be read, or is empty.
 absl::StatusOr<std::string> ReadCredentialFile(const std::string& flag, const std::string& path);
 
 // Logs it, if every user of this machine may read the file.

@@ -131,33 +131,33 @@ absl::StatusOr<std::unique_ptr<Authorizer>> Authorizer::Create(AuthorizerOptions
         absl::StrCat(authorizer->revoked_file_.Text(), ": expected --tls_ca, --tls_cert and --tls_key with it"));
   }
   core::MutexLock lock(authorizer->mutex_);
-  RETURN_IF_ERROR(authorizer->ReadTokens());
-  RETURN_IF_ERROR(authorizer->ReadRevoked());
+  RETURN_IF_ERROR(authorizer->Read());
   return authorizer;
 }
 
-absl::Status Authorizer::ReadTokens() {
-  if (!tokens_file_.given()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::optional<std::string> text, tokens_file_.ReadIfChanged());
-  if (!text) return absl::OkStatus();
-  ASSIGN_OR_RETURN(tokens_, SiteTokens::Parse(*text, tokens_file_.Text()));
+template <typename T>
+absl::Status Authorizer::Read(formats::WatchedFile& file,
+                              absl::StatusOr<T> (*parse)(const std::string&, const std::string&), T& rules) {
+  if (!file.given()) return absl::OkStatus();
+  const absl::StatusOr<std::optional<std::string>> text = file.ReadIfChanged();
+  if (text.ok() && !*text) return absl::OkStatus();
+  absl::StatusOr<T> read = text.ok() ? parse(**text, file.Text()) : absl::StatusOr<T>(text.status());
+  formats::NoteNamedFile(file.Text(), read.status());
+  RETURN_IF_ERROR(read.status());
+  rules = *std::move(read);
   ++revision_;
   return absl::OkStatus();
 }
 
-absl::Status Authorizer::ReadRevoked() {
-  if (!revoked_file_.given()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::optional<std::string> text, revoked_file_.ReadIfChanged());
-  if (!text) return absl::OkStatus();
-  ASSIGN_OR_RETURN(revoked_, ParseRevoked(*text, revoked_file_.Text()));
-  ++revision_;
-  return absl::OkStatus();
+absl::Status Authorizer::Read() {
+  absl::Status status = Read(tokens_file_, SiteTokens::Parse, tokens_);
+  status.Update(Read(revoked_file_, ParseRevoked, revoked_));
+  return status;
 }
 
 void Authorizer::ReadAgain() {
-  for (const absl::Status& status : {ReadTokens(), ReadRevoked()}) {
-    if (!status.ok()) spdlog::error("{}; what was read before stays in force", std::string(status.message()));
-  }
+  if (const absl::Status status = Read(); !status.ok())
+    spdlog::error("{}; what was read before stays in force", std::string(status.message()));
 }
 
 uint64_t Authorizer::Revision() {

@@ -22,9 +22,9 @@
 #include "absl/status/statusor.h"
 #include "core/ids.h"
 #include "core/mutex.h"
+#include "formats/named_file.h"
 #include "server/calls/peer.h"
 #include "server/calls/roles.h"
-#include "server/calls/watched_file.h"
 
 namespace causeway::server {
 
@@ -85,8 +85,10 @@ class Authorizer {
         tokens_file_("site_tokens", options_.site_tokens),
         revoked_file_("tls_revoked", options_.tls_revoked) {}
   bool everybody() const { return !options_.mutual_tls && !tokens_file_.given(); }
-  absl::Status ReadTokens() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status ReadRevoked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Read() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // what has changed; the first fault
+  template <typename T>
+  absl::Status Read(formats::WatchedFile& file, absl::StatusOr<T> (*parse)(const std::string&, const std::string&),
+                    T& rules) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReadAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckRevoked(const Peer& peer);
   absl::StatusOr<Identity> TokenOwner(const Peer& peer);  // UNAUTHENTICATED: no owner
@@ -95,7 +97,7 @@ class Authorizer {
 
   const AuthorizerOptions options_;
   core::Mutex mutex_;
-  WatchedFile tokens_file_, revoked_file_;
+  formats::WatchedFile tokens_file_, revoked_file_;
   SiteTokens tokens_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> revoked_ ABSL_GUARDED_BY(mutex_);
   uint64_t revision_ ABSL_GUARDED_BY(mutex_) = 0;

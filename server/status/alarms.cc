@@ -284,6 +284,15 @@ void FindDamage(const StatusSnapshot& snapshot, Alarms& alarms) {
   alarms.push_back({.name = "damage_found", .severity = Severity::kCritical, .text = damages.front() + others});
 }
 
+void FindRefusedFiles(const StatusSnapshot& snapshot, Alarms& alarms) {
+  const std::vector<std::string>& faults = snapshot.host.file_faults;
+  if (faults.empty()) return;
+  alarms.push_back({.name = "file_refused",
+                    .severity = Severity::kWarning,
+                    .text = absl::StrCat(absl::StrJoin(faults, "; "),
+                                         "; the contents of before stay in use, until the next start")});
+}
+
 void FindCertificate(const StatusSnapshot& snapshot, Alarms& alarms) {
   if (!snapshot.host.certificate_expires_unix_s) return;
   const int64_t left_s = *snapshot.host.certificate_expires_unix_s - snapshot.unix_ms / 1000;
@@ -418,6 +427,7 @@ Alarms FindAlarms(const StatusSnapshot& snapshot) {
   FindStuckLog(snapshot, alarms);
   FindDamage(snapshot, alarms);
   FindCertificate(snapshot, alarms);
+  FindRefusedFiles(snapshot, alarms);
   FindAlone(snapshot, alarms);
   for (const SiteStatus& site : snapshot.sites) {
     if (!IsEnding(snapshot)) FindGone(snapshot, site, alarms);

@@ -20,14 +20,14 @@
 
 namespace causeway::server {
 
-inline constexpr std::array<std::string_view, 27> kAlarmNames = {
+inline constexpr std::array<std::string_view, 28> kAlarmNames = {
     "below_quorum",         "training_diverges", "digest_mismatch", "disk_low",
     "certificate_ending",   "site_alone",        "site_gone",       "residual_growing",
     "site_silent",          "run_paused",        "disk_slow",       "unknown_lineage",
     "history_lost",         "two_coordinators",  "damage_found",    "site_quarantined",
     "contribution_refused", "outlier_merged",    "lengths_apart",   "site_noisy",
     "unproven_claim",       "shard_gone",        "straggler",       "no_checkpoint",
-    "transfer_stalled",     "log_stuck",         "loss_outlier",
+    "transfer_stalled",     "log_stuck",         "loss_outlier",    "file_refused",
 };
 
 // The alarms that the snapshot calls for, critical ones first, without their times.

@@ -15,6 +15,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "formats/named_file.h"
 
 namespace causeway::server {
 namespace {
@@ -75,10 +76,12 @@ HostStatus HostWatch::Read() {
     if (disk.f_files > 0) host.disk_free_files = static_cast<int64_t>(disk.f_favail);
   }
   if (files_.log) host.log = files_.log();
+  host.file_faults = formats::NamedFileFaults();
   struct stat file {};
   if (!files_.certificate.empty() && stat(files_.certificate.c_str(), &file) == 0) {
     const int64_t mtime_ns = file.st_mtim.tv_sec * int64_t{1'000'000'000} + file.st_mtim.tv_nsec;
-    if (mtime_ns != read_mtime_ns_) expires_unix_s_ = CertificateExpiry(ReadText(files_.certificate));
+    if (mtime_ns != read_mtime_ns_)
+      expires_unix_s_ = CertificateExpiry(formats::ReadNamedFile("tls_cert", files_.certificate).value_or(""));
     read_mtime_ns_ = mtime_ns;
     host.certificate_expires_unix_s = expires_unix_s_;
   }

@@ -133,6 +133,7 @@ struct HostStatus {
   std::optional<int64_t> certificate_expires_unix_s;
   core::LogFigures log;
   std::string missing_dir;                 // the state directory, where it is gone; empty: it is there
+  std::vector<std::string> file_faults;    // of credentials' files that have changed and cannot be taken, by flag
   std::optional<int64_t> disk_free_files;  // how many more that disk can have (inodes); none: no such limit
 };
 

@@ -1,10 +1,12 @@
 """Files and texts that bite: each program names what is wrong and ends with 2; nothing that a peer says obeys a terminal."""
 
+import hashlib
 import json
+import os
 import unittest
 
 from bad_input import BadInputTest, config_of
-from harness import BAD_INPUT, DONE, eventually
+from harness import BAD_INPUT, DONE, check_all, eventually
 from hostile_messages import SITE, Messages
 
 DEEP = "[" * 100_000
@@ -46,6 +48,50 @@ class FilesTest(BadInputTest):
         self.assert_refused(self.plan("what-if", f"--trace={trace}"), "line 2, column 65", TOO_DEEP)
         good_costs, schedule = self.write("good.json", json.dumps(COSTS)), self.write("idle.txt", IDLE)
         self.assert_refused(self.plan("pipeline", f"--check={schedule}", f"--costs={good_costs}", f"--trace={trace}"), TOO_DEEP)
+
+    def test_a_file_of_a_flag_is_a_regular_file(self):
+        """A folder (Docker makes one of a missing bind mount), a pipe without a writer, a device without an end."""
+        folder, pipe, text = self.folder / "folder", self.folder / "pipe", self.write("text", "x\n")
+        folder.mkdir()
+        os.mkfifo(pipe)
+        tls = {flag: text for flag in ("tls_ca", "tls_cert", "tls_key")}
+        lead = {"shard": "1/2", "membership": "127.0.0.1:9"}
+        coordinator = {"config": self.write("run.yaml", "run_id: e2e\n"), "state_dir": self.folder / "state",
+                       "listen": "127.0.0.1:0", "http": "127.0.0.1:0"}
+        ranks = {"nproc": 2, "rendezvous": "127.0.0.1:0", "data": text}
+        table = [("causeway-coordinator", coordinator, ("config", "site_tokens")),
+                 ("causeway-coordinator", {**coordinator, **tls}, (*tls,)),
+                 ("causeway-coordinator", {**coordinator, **lead}, ("membership_token_file",)),
+                 ("causeway-worker", {"site": "a", **tls}, (*tls,)),
+                 ("causeway-worker", {"site": "a"}, ("token_file",)),
+                 ("causeway-worker", {"site": "a", **ranks}, ("rendezvous_key_file",)),
+                 ("causewayctl status", tls, (*tls,)), ("causewayctl status", {}, ("token_file",)),
+                 ("causewayctl plan pipeline", {"devices": 2, "micro_batches": 2}, ("costs",)),
+                 ("causewayctl plan pipeline", {}, ("check",)),
+                 ("causewayctl plan what-if", {}, ("trace",)), ("causewayctl plan", {}, ("config",))]
+        cases = [(program.split(), {**flags, flag: path}, path, got) for program, flags, named in table for flag in named
+                 for path, got in ((folder, "folder"), (pipe, "pipe or device"), ("/dev/zero", "pipe or device"))]
+        check_all(lambda program, flags, path, got: self.assert_refused(
+            self.run_program(*program, *(f"--{name}={value}" for name, value in flags.items())),
+            f"{path}: expected a regular file, got a {got}"), cases, 2)
+
+    def test_a_credentials_file_that_becomes_a_folder_while_the_run_goes_on_has_an_alarm_and_changes_nothing(self):
+        tokens = self.write("tokens", f"a {hashlib.sha256(b'secret').hexdigest()}\n")
+        run = self.new_run(config_of(run={"steps": 0}))
+        run.start_coordinator(f"--site_tokens={tokens}")
+        token = self.write("token", "secret\n")
+        run.start_worker("a", f"--token_file={token}")
+        run.await_rounds(1)
+        kept = tokens.rename(self.folder / "kept")
+        tokens.mkdir()
+        alarms = lambda: {alarm["name"]: alarm["text"] for alarm in run.status()["alarms"]}
+        eventually(lambda: f"--site_tokens={tokens}: expected a regular file, got a folder" in alarms().get("file_refused", ""),
+                   "the alarm")
+        run.await_rounds(1)
+        tokens.rmdir()
+        kept.rename(tokens)
+        eventually(lambda: "file_refused" not in alarms(), "the end of the alarm")
+        self.assertTrue(run.workers["a"].running())
 
     def test_a_deep_header_and_a_deep_index_of_a_model_are_refused(self):
         model = self.write("model/config.json", json.dumps({"model_type": "llama", **{k: v for k, v in MODEL.items() if k != "kind"}})).parent

@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "causeway/v1/coordinator.grpc.pb.h"
+#include "formats/named_file.h"
 #include "tests/folders.h"
 #include "tests/formats/temporary_folder.h"
 #include "transport/channel.h"
@@ -19,7 +20,9 @@ namespace causeway::transport {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr auto kDeadline = std::chrono::seconds(20);
 
@@ -214,12 +217,19 @@ TEST(Tls, FilesThatDoNotFitAreNotUsedAndThoseOfBeforeStay) {
   install(Ours(), "coordinator.key");
   std::filesystem::resize_file(live / "coordinator.pem", 300);
   EXPECT_TRUE(stays()) << "half a file";
+  std::filesystem::remove(live / "coordinator.pem");
+  std::filesystem::create_directory(live / "coordinator.pem");
+  EXPECT_TRUE(stays()) << "a folder";
+  const auto noted = Contains(HasSubstr(live / "coordinator.pem: expected a regular file, got a folder"));
+  EXPECT_THAT(formats::NamedFileFaults(), noted);
+  std::filesystem::remove(live / "coordinator.pem");
   install(Ours(), "coordinator.pem");
   install(Ours(), "ca.pem");
   const auto deadline = std::chrono::steady_clock::now() + kDeadline;
   while (!Call(server.address(), Ours().Of("a")).status.ok()) {
     ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "they fit now";
   }
+  EXPECT_THAT(formats::NamedFileFaults(), Not(noted));
 }
 
 // ---- Flags ----
@@ -246,7 +256,8 @@ TEST(TlsFlags, FilesThatAreWrongAreRefusedWithFlagAndPath) {
     return Refusal(files);
   };
   EXPECT_THAT(with(&TlsFiles::ca, "/no/such.pem"), AllOf(HasSubstr("--tls_ca=/no/such.pem: No such file")));
-  EXPECT_THAT(with(&TlsFiles::cert, folder.Write("empty", "")), HasSubstr("/empty: expected 1 to"));
+  EXPECT_THAT(with(&TlsFiles::cert, folder.Write("empty", "")),
+              HasSubstr("/empty: expected a credential, got an empty file"));
   EXPECT_THAT(with(&TlsFiles::cert, good.key),
               AllOf(HasSubstr("--tls_cert="), HasSubstr("BEGIN CERTIFICATE"), HasSubstr("got none")));
   const std::string whole = ReadAll(good.cert);

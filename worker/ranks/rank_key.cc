@@ -1,18 +1,16 @@
 #include "worker/ranks/rank_key.h"
 
 #include <array>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <optional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "core/address.h"
+#include "core/check.h"
 #include "core/keyed_proof.h"
 #include "core/random.h"
+#include "formats/named_file.h"
 
 namespace causeway::worker {
 namespace {
@@ -48,9 +46,7 @@ absl::StatusOr<RankKey> ReadRankKey(const std::string& key_file, const RankPlace
   std::optional<std::string> text = environment(kRankKeyVariable);
   if (!key_file.empty()) {
     source = "--rendezvous_key_file=" + key_file;
-    std::ifstream file(key_file, std::ios::binary);
-    if (!file) return absl::InvalidArgumentError(absl::StrCat(source, ": ", std::strerror(errno)));
-    text.emplace(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+    ASSIGN_OR_RETURN(text, formats::ReadNamedFile("rendezvous_key_file", key_file));
   }
   if (text) {
     const std::string secret(absl::StripAsciiWhitespace(*text));

@@ -272,6 +272,17 @@ TEST(Alarms, ALogThatIsNotReadHasOne) {
   });
 }
 
+TEST(Alarms, ACredentialsFileThatCannotBeTakenAsItIsNowHasOne) {
+  ExpectAlarms({{"two",
+                 [](auto& run) {
+                   run.host.file_faults = {"--site_tokens=/t:2: wrong", "--tls_cert=/c: gone"};
+                 },
+                 {kWarning,
+                  "file_refused",
+                  {},
+                  HasSubstr("--site_tokens=/t:2: wrong; --tls_cert=/c: gone; the contents of before stay in use")}}});
+}
+
 TEST(Alarms, AnEndOfTheStateThatWasLostAndMadeGoodHasOne) {
   StatusSnapshot snapshot = Healthy();
   snapshot.completed = "the end of the journal was lost: it held versions 5; …";
