@@ -126,7 +126,8 @@ class Participant(abc.ABC):
         self._site.waits(what)
 
     def leave(self, finished: bool = False, reason: str = "the program leaves", timeout_s: float = DRAIN_S) -> None:
-        """Leaves the run and closes the site. A second call does nothing. `with` does it."""
+        """Leaves the run and closes the site. A second call does nothing. `with` does it. `finished`: all steps of the
+        run are done (`over`); steps of the program's own are no end of a run."""
         if self._left:
             return
         self._left = True

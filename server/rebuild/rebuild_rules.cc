@@ -110,6 +110,12 @@ absl::StatusOr<RebuildChoice::Fragment> RebuildRules::ChooseFragment(FragmentId 
   for (auto newest = holders.rbegin(); newest != holders.rend(); ++newest) {
     const bool accepted = std::ranges::count(newest->second.sites, accept_) > 0;
     if (!accepted && (!accept_.empty() || !agree(*newest))) continue;
+    // A round may be lost that some have taken; what fewer hold than an older one may be made up.
+    const bool fewer = std::any_of(std::next(newest), holders.rend(), [&](const auto& older) {
+      return agree(older) && older.first.version < newest->first.version &&
+             older.second.sites.size() > newest->second.sites.size();
+    });
+    if (fewer && !accepted) continue;
     const auto rival = std::find_if(std::next(newest), holders.rend(), [&](const auto& older) {
       return agree(older) && !older.second.own &&  // its own is before all others
              Contradicts(newest->first, newest->second.size(), older.first, older.second.size());

@@ -1,11 +1,12 @@
-// Chooses the state that a coordinator which has lost its own takes from the sites: for each fragment, the newest
-// version of which two sites hold W and v with equal digests.
+// Chooses the state that a coordinator which has lost its own takes from the sites: for each fragment, of the versions
+// of which two sites hold W and v with equal digests the one that most sites hold, and of several the newest.
 //
 //   Show, Leave ─► Choose ─► the holders of the choice ─► what one of them sends is compared with what all showed
 //
 // No single site is trusted unless an operator names it: state that only one site holds, or that differs from two
 // others, is not taken, and the difference is reported. A site that holds the next version agrees with what it
 // remembers of the one before, so that two sites suffice, of which one has taken the last update and the other has not.
+// Two that tell of a round that never was are outvoted by three; of as many as those who are honest nothing is safe.
 // Nor is it a question of numbers alone: where two agree on one state and two on another that is not its predecessor,
 // an operator has to name a site. Where sites stand at versions that differ by one, two hold the second newest; if the
 // run kept its schedule, that is consistent over the fragments.

@@ -38,8 +38,11 @@ MemberRules::MemberRules(RunFacts& facts) : facts_(facts) {
   }
 }
 
-void MemberRules::Connect(const SiteId& site) {
-  facts_.links[site] = {.connected = true, .deadline_ms = facts_.now_ms + lease_ms()};
+void MemberRules::Connect(const SiteId& site, bool resumed) {
+  RunFacts::Link& link = facts_.links[site];
+  link = {.connected = true,
+          .deadline_ms = facts_.now_ms + lease_ms(),
+          .completed_at = resumed ? std::move(link.completed_at) : std::vector<core::Version>()};
 }
 
 void MemberRules::Disconnect(const SiteId& site) {
@@ -64,7 +67,9 @@ bool MemberRules::Report(const SiteReport& report) {
 }
 
 bool MemberRules::Completes(const SiteReport& report) {
-  return std::exchange(facts_.links[report.site].completing, report.completing) != report.completing;
+  RunFacts::Link& link = facts_.links[report.site];
+  if (report.completing && link.completed_at.empty()) link.completed_at = facts_.state.versions;
+  return std::exchange(link.completing, report.completing) != report.completing;
 }
 
 absl::Status MemberRules::Drain(const SiteId& site, const std::string& reason) {

@@ -23,7 +23,7 @@ class MemberRules {
  public:
   explicit MemberRules(RunFacts& facts);  // all leases start anew
 
-  void Connect(const core::SiteId& site);
+  void Connect(const core::SiteId& site, bool resumed);  // in the stay that it had
   void Disconnect(const core::SiteId& site);
   // Renews the lease, unless the training stands still. False: nothing else in the report counts.
   bool Report(const SiteReport& report);

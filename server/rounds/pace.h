@@ -43,12 +43,19 @@ class Average {
 
 class Pace {
  public:
-  // The site has done `step` steps. A report that comes more than `longest_gap_ms` after the previous one says nothing:
-  // a site that was cut off may have stood still.
-  void Heard(const core::SiteId& site, core::Step step, int64_t now_ms, int64_t longest_gap_ms);
+  // The site has done `step` steps, with `tokens`. A report that comes more than `longest_gap_ms` after the previous
+  // one says nothing: a site that was cut off may have stood still.
+  void Heard(const core::SiteId& site, core::Step step, int64_t now_ms, int64_t longest_gap_ms, int64_t tokens = 0);
   void Interrupted(const core::SiteId& site) { sites_[site].last.reset(); }  // the next report does not follow the last
   void InterruptedAll();
   void Forget(const core::SiteId& site) { sites_.erase(site); }
+
+  // The largest of each among all sites but this one; 0: unknown.
+  struct Rates {
+    double steps = 0, tokens = 0;  // a millisecond
+    double tokens_of_a_step = 0;
+  };
+  Rates FastestBut(const core::SiteId& site) const;
 
   void Transferred(int64_t transfer_ms) { transfer_.Add(static_cast<double>(transfer_ms)); }
   void ReachedQuorum(int64_t after_ms) { to_quorum_.Add(static_cast<double>(after_ms)); }
@@ -66,6 +73,7 @@ class Pace {
  private:
   struct Report {
     core::Step step = 0;
+    int64_t tokens = 0;
     int64_t stepped_ms = 0;  // when `step` was first reported
     int64_t heard_ms = 0;
   };
@@ -75,6 +83,7 @@ class Pace {
     std::optional<Report> last;
     Average ms;
     Average steps;
+    Average tokens;
   };
   std::map<core::SiteId, Site> sites_;
   Average transfer_;

@@ -204,13 +204,15 @@ void RoundRules::Next(FragmentId fragment) {
   last_closed_ms_ = facts_.now_ms;
 }
 
-absl::Status RoundRules::RollBack(Version version, Actions& actions) {
+absl::Status RoundRules::RollBack(const RollBackRun& event, Actions& actions) {
+  const Version version = event.version;
   for (FragmentId p = 0; p < facts_.num_fragments(); ++p) {
     if (version <= facts_.state.versions[p]) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("fragment ", p, " is at version ", facts_.state.versions[p], ", before version ", version));
   }
   for (FragmentId p = 0; p < facts_.num_fragments(); ++p) {
+    if (!event.run_tokens.empty()) facts_.state.tokens[p] = event.run_tokens[p];
     actions.push_back(CloseRound{.fragment = p,
                                  .base = facts_.state.versions[p],
                                  .contributors = {},

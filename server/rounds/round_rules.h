@@ -41,7 +41,7 @@ class RoundRules {
   std::optional<core::FragmentId> Due();
   CloseRound Contributors(core::FragmentId fragment) const;
   void Close(const CloseRound& close);
-  absl::Status RollBack(core::Version version, Actions& actions);
+  absl::Status RollBack(const RollBackRun& event, Actions& actions);
 
   // In synchronous mode, the fragment of an open round that no site is left to fill: a joiner does not contribute to
   // rounds that were due before it entered. Nothing was admitted to it; it could never close.

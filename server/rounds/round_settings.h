@@ -19,6 +19,8 @@ struct RoundSettings {
   core::Shard shard;
   core::ValuesConfig values = {.gate = 0};
   TokensPerStep max_tokens_per_step = nullptr;
+  core::Step steps = 0;    // of the run; 0: it has no such end
+  int64_t run_tokens = 0;  // the same
 };
 
 }  // namespace causeway::server

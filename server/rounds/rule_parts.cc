@@ -21,6 +21,7 @@ std::variant<LeadRules, ShardRules> RoleOf(RunFacts& facts, const SiteId& seeder
 
 RuleParts::RuleParts(const RoundSettings& settings, core::RoundState state, int64_t now_ms, const SiteId& seeder)
     : facts(settings, std::move(state), now_ms),
+      heard(pace, facts.num_fragments(), facts.settings.sync.sync_every),
       holds(facts),
       members(facts),
       role(RoleOf(facts, seeder)),
@@ -40,6 +41,7 @@ void CloseRounds(RuleParts& run, Actions& actions) {
 void End(RuleParts& run, const Dropped& dropped, Actions& actions) {
   run.members.End(dropped);
   run.pace.Forget(dropped.site);
+  run.heard.Forget(dropped.site);
   run.values.Forget(dropped.site);
   if (auto* lead = std::get_if<LeadRules>(&run.role)) lead->Left(dropped.site);
   actions.push_back(dropped);

@@ -3,6 +3,7 @@
 
 #include <variant>
 
+#include "server/rounds/heard.h"
 #include "server/rounds/holds.h"
 #include "server/rounds/lead_rules.h"
 #include "server/rounds/member_rules.h"
@@ -19,6 +20,7 @@ struct RuleParts {
 
   RunFacts facts;
   Pace pace;
+  Heard heard;
   Holds holds;
   MemberRules members;
   std::variant<LeadRules, ShardRules> role;  // of shard 0, or of another

@@ -39,6 +39,7 @@ struct SiteReport {
   core::SiteId site;
   core::SessionId session;
   core::Step step = 0;
+  int64_t tokens = 0;
   bool completing = false;  // it sends nothing more and waits for its open rounds, which then need not wait for it
   // How long ago it last heard from the coordinator: a site that can no longer be reached takes part in no round even
   // though its reports arrive, so its lease counts from that time.
@@ -52,7 +53,7 @@ struct SiteDisconnected {
 struct SiteLeaves {
   core::SiteId site;
   core::SessionId session;
-  bool finished = false;  // it has done all its steps
+  bool finished = false;  // it says that it has done all steps of the run; believed where that may be
   std::string reason;
 };
 
@@ -101,8 +102,8 @@ struct MembershipChanged {  // to a shard beyond the first
 // ---- Operators: FAILED_PRECONDITION if there is nothing to do ----
 
 struct PauseRun {};  // no round closes, and sites hold
-// Undoes PauseRun, StopRun and HoldRun; draining sites still leave, and may join again. Rounds that it lets close do
-// so at the next Tick.
+// Undoes PauseRun, StopRun, HoldRun, and that the run is finished; draining sites still leave, and may join again.
+// Rounds that it lets close do so at the next Tick.
 struct ResumeRun {};
 // All active sites drain (the owner notifies them), joiners are refused, and the run is done when all have left. Ends a
 // pause: sites leave when their open rounds have closed.
@@ -118,6 +119,7 @@ struct ReleaseSite {  // out of quarantine: it joins anew, from the anchor, with
 // Each open round ends unmerged and restores the parameters of `version`; all sites join anew, from them.
 struct RollBackRun {
   core::Version version = 0;
+  std::vector<int64_t> run_tokens = {};  // merged into each fragment until then; empty: unknown
 };
 // Settings of rounds change, from these base versions of each fragment on (core/run_settings.h).
 struct SettingsChanged {
@@ -125,6 +127,8 @@ struct SettingsChanged {
   core::MembershipConfig membership;
   core::ValuesConfig values;
   std::function<int64_t(const core::SiteId&)> max_tokens_per_step;
+  core::Step steps = 0;
+  int64_t run_tokens = 0;
   bool goes_on = false;  // there are more steps than those that are done: a run that was done is not
 };
 // This process has a reason to hold the run, until an operator resumes it: no round closes, and sites hold. That

@@ -49,6 +49,8 @@ void RunFacts::TakeOver(const SettingsChanged& changed) {
   settings.membership = changed.membership;
   settings.values = changed.values;
   settings.max_tokens_per_step = changed.max_tokens_per_step;
+  settings.steps = changed.steps;
+  settings.run_tokens = changed.run_tokens;
   changes_.push_back({changed.versions, settings});
 }
 
@@ -60,6 +62,12 @@ bool RunFacts::InSession(const SiteId& site, const core::SessionId& session) con
 bool RunFacts::IsCompleting(const SiteId& site) const {
   const auto link = links.find(site);
   return link != links.end() && link->second.completing;
+}
+
+bool RunFacts::ClosesItsLast(const SiteId& site, core::FragmentId fragment) const {
+  if (!IsCompleting(site) || links.at(site).completed_at.empty()) return false;
+  // In quorum mode what it has sent may arrive in the round after that.
+  return state.versions[fragment] <= links.at(site).completed_at[fragment] + (synchronous() ? 0 : 1);
 }
 
 bool RunFacts::AnyJoining() const {
@@ -80,8 +88,9 @@ std::vector<SiteId> RunFacts::ActiveSites() const {
 
 bool RunFacts::Ending(core::FragmentId fragment) const {
   if (state.finished || state.stopped) return true;
-  return std::ranges::any_of(state.contributions[fragment], [this](const auto& contributor) {
-    return IsCompleting(contributor.first) || state.sites.at(contributor.first).state == SiteState::kDraining;
+  return std::ranges::any_of(state.contributions[fragment], [this, fragment](const auto& contributor) {
+    return ClosesItsLast(contributor.first, fragment) ||
+           state.sites.at(contributor.first).state == SiteState::kDraining;
   });
 }
 

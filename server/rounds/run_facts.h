@@ -23,8 +23,9 @@ struct RunFacts {
     bool connected = false;
     int64_t deadline_ms = 0;
     bool completing = false;
-    bool cut_off = false;       // it reports, but has not heard from us for long
-    core::Step entry_step = 0;  // the one sent to it; reports of earlier steps predate its arrival
+    std::vector<core::Version> completed_at;  // the versions when it was first completing in this stay
+    bool cut_off = false;                     // it reports, but has not heard from us for long
+    core::Step entry_step = 0;                // the one sent to it; reports of earlier steps predate its arrival
     std::string standing_still;
   };
 
@@ -51,6 +52,8 @@ struct RunFacts {
 
   bool InSession(const core::SiteId& site, const core::SessionId& session) const;
   bool IsCompleting(const core::SiteId& site) const;
+  // It sends nothing more, and this round may have its last contribution: a site says so once in a stay.
+  bool ClosesItsLast(const core::SiteId& site, core::FragmentId fragment) const;
   bool AnyJoining() const;
   int NumActive() const;                          // that count
   std::vector<core::SiteId> ActiveSites() const;  // in bytewise order, with those in quarantine

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/limits.h"
 #include "server/rounds/gone_names.h"
 #include "server/rounds/reasons.h"
 #include "server/rounds/rule_parts.h"
@@ -22,7 +23,7 @@ LeadRules* Lead(RuleParts& run) { return std::get_if<LeadRules>(&run.role); }
 // ---- Sites ----
 
 void Accept(RuleParts& run, const SiteId& site, JoinDecision& decision) {
-  run.members.Connect(site);
+  run.members.Connect(site, decision.resumed);
   run.pace.Interrupted(site);
   decision.accepted = true;
   decision.last_admitted = run.rounds.LastAdmitted(site);
@@ -85,7 +86,8 @@ Outcome On(RuleParts& run, const SiteReport& event) {
   // A site reports several times within its lease, or it was cut off.
   const int64_t longest_gap_ms = run.facts.settings.membership.lease_ms / 2;
   if (event.step >= run.facts.links[event.site].entry_step) {
-    run.pace.Heard(event.site, event.step, run.facts.now_ms, longest_gap_ms);
+    run.heard.Report(event.site, event.step, event.tokens, run.facts.now_ms);
+    run.pace.Heard(event.site, event.step, run.facts.now_ms, longest_gap_ms, event.tokens);
   }
   if (run.members.Completes(event)) CloseRounds(run, outcome.actions);
   return outcome;
@@ -98,14 +100,36 @@ Outcome On(RuleParts& run, const SiteDisconnected& event) {
   return {};
 }
 
+// One site's word ends no run: it has an end (run.steps, run.tokens), and the rounds are there, or what is believed of
+// the site.
+bool MayBeFinished(const RuleParts& run, const SiteId& site) {
+  const RunFacts& facts = run.facts;
+  if (facts.settings.run_tokens > 0) {
+    double sum = 0, fragments = 0;  // its place: with what it has trained that is not merged
+    for (core::FragmentId p = 0; p < facts.num_fragments(); ++p) {
+      if (!facts.settings.shard.Owns(p)) continue;
+      const core::Admitted all{.tokens = core::kMostRunTokens};
+      sum += static_cast<double>(facts.state.tokens[p] + run.heard.Believed(site, p, all, facts.now_ms).tokens);
+      ++fragments;
+    }
+    return sum >= static_cast<double>(facts.settings.run_tokens) * fragments;
+  }
+  if (facts.settings.steps == 0) return false;
+  if (!facts.synchronous()) return run.heard.MayHaveDone(site, facts.settings.steps);
+  for (core::FragmentId p = 0; p < facts.num_fragments(); ++p) {
+    const bool is_last = facts.schedule.SendStep(p, facts.state.versions[p] + 1) > facts.settings.steps;
+    if (facts.settings.shard.Owns(p) && !is_last) return false;
+  }
+  return true;
+}
+
 Outcome On(RuleParts& run, const SiteLeaves& event) {
   Outcome outcome;
   if (!run.facts.InSession(event.site, event.session)) return outcome;
-  run.facts.state.finished |= event.finished;
+  const bool finished = event.finished && MayBeFinished(run, event.site);
+  run.facts.state.finished |= finished;
   const bool drained = run.facts.state.sites.at(event.site).state == SiteState::kDraining;
-  const core::Ended ended = event.finished ? core::Ended::kFinished
-                            : drained      ? core::Ended::kDrained
-                                           : core::Ended::kLeft;
+  const core::Ended ended = finished ? core::Ended::kFinished : drained ? core::Ended::kDrained : core::Ended::kLeft;
   Drop(run, {event.site, ended, event.reason}, outcome.actions);
   return outcome;
 }
@@ -115,6 +139,7 @@ Outcome On(RuleParts& run, const SiteLeaves& event) {
 Outcome On(RuleParts& run, const ContributionAdmitted& event) {
   run.values.Admit(event.site);
   run.rounds.Admit(event);
+  run.heard.Count(event.site, event.fragment, event.contribution);
   Outcome outcome;
   CloseRounds(run, outcome.actions);
   return outcome;
@@ -183,7 +208,10 @@ Outcome On(RuleParts& run, const MembershipChanged& event) {
 // A round that waited for more sites may go on now: the next Tick closes it.
 Outcome On(RuleParts& run, const SettingsChanged& event) {
   run.facts.TakeOver(event);
-  if (event.goes_on) run.facts.state.finished = false;
+  if (event.goes_on) {
+    run.facts.state.finished = false;
+    for (auto& [site, link] : run.facts.links) link.completed_at.clear();
+  }
   LeadRules* const lead = Lead(run);
   return {.actions = lead == nullptr ? Actions() : lead->EnterReady()};
 }
@@ -202,13 +230,13 @@ absl::Status Pause(RuleParts& run) {
 }
 
 absl::Status Resume(RuleParts& run) {
-  if (!run.facts.held && !run.facts.state.stopped) {
-    return absl::FailedPreconditionError("the run is neither paused nor stopped by an operator");
+  if (!run.facts.held && !run.facts.state.stopped && StateOf(run.facts) != RunState::kDone) {
+    return absl::FailedPreconditionError("the run is neither paused nor stopped by an operator, nor done");
   }
   run.holds.Settle();
   if (Lead(run) == nullptr) return absl::OkStatus();  // this shard cannot resume what shard 0 has paused
   run.holds.Pause(false);
-  run.facts.state.stopped = false;
+  run.facts.state.stopped = run.facts.state.finished = false;
   run.pace.InterruptedAll();  // sites stood still
   return absl::OkStatus();
 }
@@ -245,7 +273,7 @@ Outcome On(RuleParts& run, const ReleaseSite& event) {
 
 Outcome On(RuleParts& run, const RollBackRun& event) {
   Outcome outcome{.status = RefuseIfDone(run)};
-  if (outcome.status.ok()) outcome.status = run.rounds.RollBack(event.version, outcome.actions);
+  if (outcome.status.ok()) outcome.status = run.rounds.RollBack(event, outcome.actions);
   if (!outcome.status.ok()) return outcome;
   run.values.RollBack(event.version);
   const std::string reason = absl::StrCat("rolled back to version ", event.version, "; joins anew, from the anchor");
@@ -292,13 +320,23 @@ RunRules::~RunRules() = default;
 
 Outcome RunRules::Handle(const RunEvent& event, int64_t now_ms) {
   parts_->facts.now_ms = std::max(parts_->facts.now_ms, now_ms);
-  return std::visit([&](const auto& one) { return On(*parts_, one); }, event);
+  Outcome outcome = std::visit([&](const auto& one) { return On(*parts_, one); }, event);
+  for (const Action& action : outcome.actions) {
+    const Enter* const enter = std::get_if<Enter>(&action);
+    if (enter != nullptr) parts_->heard.Enter(enter->site, enter->entry.step, parts_->facts.now_ms);
+  }
+  return outcome;
 }
 
 absl::Status RunRules::CheckContribution(const SiteId& site, const core::SessionId& session, core::FragmentId fragment,
                                          const core::Admitted& contribution) const {
   RETURN_IF_ERROR(parts_->rounds.Check(site, session, fragment, contribution.base));
   return parts_->values.Check(site, fragment, contribution);
+}
+
+core::Admitted RunRules::Believed(const SiteId& site, core::FragmentId fragment,
+                                  const core::Admitted& contribution) const {
+  return parts_->heard.Believed(site, fragment, contribution, parts_->facts.now_ms);
 }
 
 std::optional<std::string> RunRules::WhyTooLong(const SiteId& site, core::FragmentId fragment,

@@ -52,6 +52,9 @@ class RunRules {
   // tokens and steps are wrong: a ContributionRefused follows.
   absl::Status CheckContribution(const core::SiteId& site, const core::SessionId& session, core::FragmentId fragment,
                                  const core::Admitted& contribution) const;
+  // The contribution as it counts: with as many steps and tokens as the coordinator believes (server/rounds/heard.h).
+  core::Admitted Believed(const core::SiteId& site, core::FragmentId fragment,
+                          const core::Admitted& contribution) const;
   // Why the length of a contribution that CheckContribution has accepted is refused (server/rounds/value_rules.h), for
   // `parameters` values; nothing if it is accepted.
   std::optional<std::string> WhyTooLong(const core::SiteId& site, core::FragmentId fragment,

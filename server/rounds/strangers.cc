@@ -32,10 +32,12 @@ DoubtFound Unproven(const std::string& claim) {
 std::optional<DoubtFound> FindDoubt(const CoordinatorIdentity& own, const Shown& shown, IsProven is_proven) {
   if (!shown.lineage.empty() && shown.lineage != own.lineage) {
     if (std::ranges::count(own.former_lineages, shown.lineage) > 0) return std::nullopt;
+    const std::string claim = absl::StrCat("the site holds parameters of lineage ", shown.lineage,
+                                           ", this state directory is of lineage ", own.lineage);
+    if (!is_proven({.kind = Claim::Kind::kLineage})) return Unproven(claim);
     return DoubtFound{
         Doubt::kUnknownLineage,
-        absl::StrCat("the site holds parameters of lineage ", shown.lineage, ", this state directory is of lineage ",
-                     own.lineage,
+        absl::StrCat(claim,
                      ": a wrong --state_dir, or a lost disk. Start the coordinator on the run's directory, or with "
                      "--rebuild_from_sites; to begin another run, start it with --new_run and the sites afresh")};
   }
@@ -50,10 +52,11 @@ std::optional<DoubtFound> FindDoubt(const CoordinatorIdentity& own, const Shown&
                       .of_epoch = true};
   }
   if (shown.epoch == own.epoch && shown.life != 0 && shown.life != own.life) {
-    return DoubtFound{
-        Doubt::kTwoCoordinators,
-        absl::StrCat("the site has spoken with another coordinator of lineage ", own.lineage, " and epoch ", own.epoch,
-                     ": two copies of one state directory are in use. Stop one of the two")};
+    const std::string claim =
+        absl::StrCat("the site has spoken with another coordinator of lineage ", own.lineage, " and epoch ", own.epoch);
+    if (!is_proven({.kind = Claim::Kind::kEpoch})) return Unproven(claim);
+    return DoubtFound{Doubt::kTwoCoordinators,
+                      absl::StrCat(claim, ": two copies of one state directory are in use. Stop one of the two")};
   }
   return std::nullopt;
 }

@@ -59,9 +59,10 @@ struct DoubtFound {
   bool of_epoch = false;  // a later life of this lineage was seen, so that this state is a copy of before
 };
 
-// That this lineage has reached an epoch or a version, or has admitted a contribution of the caller to that base.
+// That the run is of another lineage; that this one has reached an epoch, in that life, or a version, or has admitted a
+// contribution of the caller to that base.
 struct Claim {
-  enum class Kind { kEpoch, kVersion, kAdmission };
+  enum class Kind { kLineage, kEpoch, kVersion, kAdmission };
   Kind kind = Kind::kEpoch;
   core::FragmentId fragment = 0;
   core::Version version = 0;

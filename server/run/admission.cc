@@ -55,7 +55,7 @@ std::optional<DoubtFound> Admission::FindDoubt(const v1::Join& join, const RunRu
   std::vector<core::Version> admitted = rules.LastAdmitted(context.site());
   // It will hear that its name was given up, whatever it claims.
   if (rules.MayHaveForgotten(context.site())) admitted.assign(rules.state().versions.size(), kAnyVersion);
-  return claims_.Check(join, {rules.state().versions, admitted});
+  return claims_.Check(join, {rules.state().versions, admitted}, !new_run_ && rules.AnySiteIn());
 }
 
 bool Admission::Continues(const v1::Join& join, const RunRules& rules) const {

@@ -63,8 +63,8 @@ void Claims::ProveAdmitted(const core::SiteId& site, v1::Welcome* welcome) const
 }
 
 absl::Status Claims::Check(const v1::Context& context) const {
-  const auto unproven = [](const Claim&) { return false; };
-  const std::optional<DoubtFound> doubt = FindDoubt(own_, ShownBy(context), unproven);
+  const auto of_lineage = [](const Claim& claim) { return claim.kind == Claim::Kind::kLineage; };
+  const std::optional<DoubtFound> doubt = FindDoubt(own_, ShownBy(context), of_lineage);
   return doubt ? absl::FailedPreconditionError(doubt->text) : absl::OkStatus();
 }
 
@@ -77,11 +77,12 @@ bool Claims::HoldsLost(const v1::Join& join) const {
   });
 }
 
-std::optional<DoubtFound> Claims::Check(const v1::Join& join, const History& known) const {
+std::optional<DoubtFound> Claims::Check(const v1::Join& join, const History& known, bool trains) const {
   const v1::Context& context = join.context();
   const auto proven = [&](const Claim& claim) {
     const int p = claim.fragment;
     switch (claim.kind) {
+      case Claim::Kind::kLineage: return !trains;
       case Claim::Kind::kEpoch:
         return core::SameSecret(join.epoch_proof(), ProofOfEpoch(context.epoch(), context.life()));
       case Claim::Kind::kVersion:
@@ -95,7 +96,7 @@ std::optional<DoubtFound> Claims::Check(const v1::Join& join, const History& kno
   };
   const auto of_epoch = FindDoubt(own_, ShownBy(context), proven);
   if (of_epoch && of_epoch->doubt != Doubt::kUnprovenClaim) return of_epoch;
-  if (IsOfAnother(context)) return std::nullopt;  // it takes the anchors anew, whatever it holds
+  if (IsOfAnother(context)) return of_epoch;  // it takes the anchors anew, whatever it holds
   History shown{{join.versions().begin(), join.versions().end()}, {join.admitted().begin(), join.admitted().end()}};
   if (HoldsLost(join)) shown.admitted.clear();  // to versions that were made anew; it takes the anchors anew
   const auto of_history = FindDoubt(known, shown, shard_, proven);

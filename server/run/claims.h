@@ -35,8 +35,9 @@ class Claims {
 
   // FAILED_PRECONDITION if the caller has seen a state other than this one.
   absl::Status Check(const v1::Context& context) const;
-  // `known`: the record of the caller's lineage here.
-  std::optional<DoubtFound> Check(const v1::Join& join, const History& known) const;
+  // `known`: the record of the caller's lineage here. `trains`: sites are in this run, so that one which comes from
+  // another lineage is the one that is wrong.
+  std::optional<DoubtFound> Check(const v1::Join& join, const History& known, bool trains) const;
   // An earlier life has told the site versions that this state has lost with its end, and may have made anew.
   bool HoldsLost(const v1::Join& join) const;
 

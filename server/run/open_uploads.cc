@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "server/rounds/heard.h"
 
 namespace causeway::server {
 namespace {
@@ -18,6 +19,16 @@ v1::Verdict Refused(absl::string_view reason) {
 
 core::Admitted AdmittedOf(const v1::UploadHeader& header) {
   return {.base = header.base_version(), .tokens = header.tokens(), .steps = header.steps()};
+}
+
+// Where it says far more than is believed. Less is no lie: reports come late, and a fast site is believed late.
+std::string WhyDoubted(const core::Admitted& says, const core::Admitted& believed) {
+  const auto far = [](int64_t more, int64_t less) {
+    return static_cast<double>(more) > kFasterThanOthers * static_cast<double>(less);
+  };
+  if (!far(says.steps, believed.steps) && !far(says.tokens, believed.tokens)) return "";
+  return absl::StrCat("says ", says.steps, " steps and ", says.tokens, " tokens, counts as ", believed.steps, " and ",
+                      believed.tokens, ": as far as its reports go, and time has passed");
 }
 
 // A repeat of an admitted contribution is answered like the first; any other failure is a refusal.
@@ -79,6 +90,8 @@ void OpenUploads::Complete(const v1::UploadHeader& header, const Upload& upload,
     run.outbox.Then([verdict] { verdict(Refused("the site has begun this contribution anew")); });
     return;
   }
+  const core::Admitted says = admitted;
+  admitted = run.rules.Believed(site, header.fragment(), says);
   admitted.norm = upload.contribution->Norm();
   const int64_t parameters = model_.fact().map().fragment(header.fragment()).parameters;
   if (const auto why = run.rules.WhyTooLong(site, header.fragment(), admitted, parameters)) {
@@ -95,7 +108,10 @@ void OpenUploads::Complete(const v1::UploadHeader& header, const Upload& upload,
   const int64_t now_ms = clock_.NowMs();
   const int64_t begun_ms = arriving->begun_ms;
   figures_.Arrived(header.fragment(), run.rules.state().versions[header.fragment()] + 1, site, begun_ms);
-  run.members[site].norm = {.fragment = header.fragment(), .base = admitted.base, .norm = admitted.norm};
+  run.members[site].norm = {.fragment = header.fragment(),
+                            .base = admitted.base,
+                            .norm = admitted.norm,
+                            .doubted = WhyDoubted(says, admitted)};
   if (run.rules.state().sites.at(site).quarantined) {
     run.outbox.Note("release", site, -1, "its contribution is of the usual length again");
     run.outbox.StateChanged();

@@ -92,12 +92,14 @@ absl::StatusOr<std::vector<core::Version>> Operators::RollBack(core::Version ver
     return run.model.fact().map().num_fragments();
   }));
   RETURN_IF_ERROR(journal_.Keep(version, num_fragments));
+  std::vector<int64_t> run_tokens;
   for (core::FragmentId p = 0; p < num_fragments; ++p) {  // a damaged one is found before anything is decided
-    RETURN_IF_ERROR(journal_.LoadSnapshot(p, version).status());
+    ASSIGN_OR_RETURN(const core::FragmentState state, journal_.LoadSnapshot(p, version));
+    run_tokens.push_back(state.run_tokens);
   }
   std::vector<core::Version> versions;
   RETURN_IF_ERROR(run_.Ask([&](RunParts& run, Actions& actions) -> absl::Status {
-    Outcome outcome = run.rules.Handle(RollBackRun{version}, options_.clock->NowMs());
+    Outcome outcome = run.rules.Handle(RollBackRun{version, run_tokens}, options_.clock->NowMs());
     RETURN_IF_ERROR(outcome.status);
     actions = std::move(outcome.actions);
     run.outbox.StateChanged();

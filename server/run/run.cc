@@ -18,8 +18,13 @@ namespace {
 constexpr double kLargeStep = 10;  // of a learning rate: more is likely a typing error
 
 RoundSettings RulesOf(const core::RunConfig& config, core::Shard shard) {
-  return {config.sync, config.membership, shard, config.values,
-          [config](const core::SiteId& site) { return config.MaxTokensPerStep(site); }};
+  return {config.sync,
+          config.membership,
+          shard,
+          config.values,
+          [config](const core::SiteId& site) { return config.MaxTokensPerStep(site); },
+          config.steps,
+          config.tokens};
 }
 
 std::variant<LeadShard, FollowerShard> RoleOf(const RunOptions& options, OwnReport& report) {
@@ -58,7 +63,8 @@ absl::Status Run::RestoreSettings(const core::SettingsChain& stored) {
 
 void Run::TellRules(const core::SettingsRevision& revision, bool goes_on, int64_t now_ms) {
   const RoundSettings changed = RulesOf(settings.Of(revision.number), options_.shard);
-  Apply(SettingsChanged{revision.versions, changed.membership, changed.values, changed.max_tokens_per_step, goes_on},
+  Apply(SettingsChanged{revision.versions, changed.membership, changed.values, changed.max_tokens_per_step,
+                        changed.steps, changed.run_tokens, goes_on},
         now_ms);
 }
 

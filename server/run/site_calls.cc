@@ -22,6 +22,7 @@ SiteReport ReportOf(const core::SiteId& site, const core::SessionId& session, co
   return {.site = site,
           .session = session,
           .step = message.step(),
+          .tokens = message.tokens(),
           .completing = message.completing(),
           .unheard_ms = message.unheard_ms(),
           .standing_still = message.ranks().standing_still()};

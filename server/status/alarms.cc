@@ -133,10 +133,14 @@ void FindBelowQuorum(const StatusSnapshot& snapshot, Alarms& alarms) {
                                          " active, ", snapshot.min_quorum, " needed (min_quorum)")});
 }
 
-void FindMismatch(const SiteStatus& site, Alarms& alarms) {
+// One site alone says so of itself; several, and it may be the coordinator that is wrong.
+void FindMismatch(const StatusSnapshot& snapshot, const SiteStatus& site, Alarms& alarms) {
   if (!site.mismatched_unix_ms) return;
-  Alarm& alarm =
-      alarms.emplace_back(Alarm{.name = "digest_mismatch", .severity = Severity::kCritical, .site = site.name});
+  const auto several =
+      std::ranges::count_if(snapshot.sites, [](const SiteStatus& one) { return one.mismatched_unix_ms.has_value(); });
+  Alarm& alarm = alarms.emplace_back(Alarm{.name = "digest_mismatch",
+                                           .severity = several > 1 ? Severity::kCritical : Severity::kWarning,
+                                           .site = site.name});
   if (site.mismatches.empty()) {
     alarm.text = absl::StrCat(site.name, " held other parameters than the coordinator a moment ago; it agrees again");
     return;
@@ -332,6 +336,13 @@ void FindRefused(const StatusSnapshot& snapshot, const SiteStatus& site, Alarms&
                               site.norm.refused.empty() ? "" : ", the last one because ", site.norm.refused,
                               all ? "; no round closes: causewayctl release --all"
                                   : absl::StrCat("; causewayctl release --site=", site.name))});
+  } else if (!site.norm.doubted.empty()) {
+    alarms.push_back({.name = "unproven_claim",
+                      .severity = Severity::kWarning,
+                      .site = site.name,
+                      .fragment = site.norm.fragment,
+                      .text = absl::StrCat("the contribution of ", site.name, " of base version ", site.norm.base, " ",
+                                           site.norm.doubted)});
   } else if (!site.norm.refused.empty()) {
     alarms.push_back({.name = "contribution_refused",
                       .severity = Severity::kWarning,
@@ -417,7 +428,7 @@ Alarms FindAlarms(const StatusSnapshot& snapshot) {
   Alarms alarms;
   FindBelowQuorum(snapshot, alarms);
   FindDivergence(snapshot, alarms);
-  for (const SiteStatus& site : snapshot.sites) FindMismatch(site, alarms);
+  for (const SiteStatus& site : snapshot.sites) FindMismatch(snapshot, site, alarms);
   FindDisk(snapshot, alarms);
   FindSlowDisk(snapshot, alarms);
   FindAwayShards(snapshot, alarms);

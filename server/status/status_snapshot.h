@@ -69,6 +69,7 @@ struct SiteStatus {
     core::Version base = 0;
     double norm = 0;      // ‖d‖; 0: none in this life of the coordinator
     std::string refused;  // the reason; empty: it was accepted
+    std::string doubted;  // it counts far more than is believed of the site; empty: it does not
   };
   struct Cosine {
     core::FragmentId fragment = 0;

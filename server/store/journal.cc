@@ -189,7 +189,9 @@ absl::StatusOr<core::FragmentState> Journal::LoadSnapshot(core::FragmentId fragm
   ASSIGN_OR_RETURN(const std::vector<SnapshotRow> snapshots, files_->Snapshots(fragment));
   for (const SnapshotRow& row : snapshots) {
     if (row.version != version) continue;
-    return ReadSnapshot(files_->snapshot(SnapshotFileName(fragment, version)), version, row.hash);
+    auto state = ReadSnapshot(files_->snapshot(SnapshotFileName(fragment, version)), version, row.hash);
+    if (state.ok()) state->run_tokens = row.run_tokens;
+    return state;
   }
   return absl::NotFoundError(
       absl::StrCat(files_->directory->path(), " has no snapshot of fragment ", fragment, " at version ", version));

@@ -304,7 +304,8 @@ CAUSEWAY_API int causeway_site_complete(causeway_site* site, int timeout_ms);
 /* Waits for the verdicts on all contributions that were sent, so that none is lost. */
 CAUSEWAY_API int causeway_site_drain(causeway_site* site, int timeout_ms);
 
-/* Tells the coordinator that the site leaves: `finished` with all its steps, or not, and why. Ends calls that wait.
+/* Tells the coordinator that the site leaves: `finished` with all steps of the run, or not, and why; steps of its own
+ * are no end of a run. Ends calls that wait.
  * Finished when the coordinator has received it, or could not be reached for a while. No call but causeway_site_close
  * follows. */
 CAUSEWAY_API int causeway_site_leave(causeway_site* site, int finished, const char* reason, int timeout_ms);

@@ -160,6 +160,26 @@ TEST(RebuildRules, SeveralThatAgreeOnAnotherHistoryThanSeveralOthersAreLeftToAnO
   }
 }
 
+TEST(RebuildRules, TakeWhatMoreSitesHoldWhateverTheOthersSayThatTheyHeldBefore) {
+  for (const core::Version ahead : {6, 1'000'000}) {
+    RebuildRules rules(2, kAlone, "");
+    Holdings lie = HoldingsOf(ahead, 5);
+    lie.fragments[0].anchor_digest = 666;
+    lie.before[0] = HoldingsOf(5, 5).fragments[0];
+    for (const char* liar : {"x", "y"}) rules.Show(liar, lie, 0);
+    for (const char* honest : {"eu", "us"}) rules.Show(honest, HoldingsOf(5, 5), 0);
+    if (ahead == 6) {
+      EXPECT_EQ(rules.Choose(kLateMs)->fragments.at(0).held.version, 6) << "two of four: the later";
+    }
+    rules.Show("asia", HoldingsOf(5, 5), 0);
+    const auto choice = rules.Choose(kLateMs);
+    ASSERT_TRUE(choice.ok()) << choice.status();
+    EXPECT_EQ(choice->fragments.at(0).held.version, 5);
+    EXPECT_THAT(choice->fragments.at(0).witnesses, ElementsAre("asia", "eu", "us"));
+    EXPECT_THAT(choice->dissent, SizeIs(2)) << "one of each liar";
+  }
+}
+
 TEST(RebuildRules, FewerThatAreFarBehindDoNotContradict) {
   RebuildRules rules(2, kAlone, "");
   for (const char* behind : {"x", "y"}) rules.Show(behind, HoldingsOf(2, 2), 0);

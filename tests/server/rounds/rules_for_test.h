@@ -37,7 +37,8 @@ class RulesForTest : public RunRules {
     return {outcome.join, outcome.actions};
   }
   Actions Heard(const core::SiteId& site, const core::SessionId& session, const Beat& beat, int64_t now_ms) {
-    return At(SiteReport{site, session, beat.step, beat.completing, beat.unheard_ms, beat.standing_still}, now_ms)
+    return At(SiteReport{site, session, beat.step, /*tokens=*/0, beat.completing, beat.unheard_ms, beat.standing_still},
+              now_ms)
         .actions;
   }
   void Disconnected(const core::SiteId& site, const core::SessionId& session, int64_t now_ms) {

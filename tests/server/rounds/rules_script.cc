@@ -88,7 +88,12 @@ std::optional<RunEvent> RulesScript::EventOf(const std::string& verb, const std:
   }
   if (verb == "ready") return SiteReady{site, session};
   if (verb == "report") {
-    return SiteReport{site,     session, line.Number("step"), line.Number("completing") != 0, line.Number("unheard"),
+    return SiteReport{site,
+                      session,
+                      line.Number("step"),
+                      line.Number("tokens"),
+                      line.Number("completing") != 0,
+                      line.Number("unheard"),
                       line.text};
   }
   if (verb == "disconnect") return SiteDisconnected{site, session};
@@ -114,7 +119,7 @@ std::optional<RunEvent> RulesScript::EventOf(const std::string& verb, const std:
   if (verb == "stop") return StopRun{};
   if (verb == "drain") return DrainSite{site, line.text};
   if (verb == "release") return ReleaseSite{site};
-  if (verb == "rollback") return RollBackRun{line.Number("version")};
+  if (verb == "rollback") return RollBackRun{line.Number("version"), line.Numbers("run_tokens")};
   if (verb == "doubt") return HoldRun{Hold::kDoubt, line.text};
   if (verb == "tick") return Tick{};
   if (verb == "stood_still") return StoodStill{line.Number("from")};
@@ -126,6 +131,9 @@ bool RulesScript::Ask(const std::string& verb, const RulesLine& line) {
   const auto fragment = static_cast<core::FragmentId>(line.Number("fragment"));
   if (verb == "check") {
     Say(TextOf(rules_->CheckContribution(site, line.Word("session", site + "-1"), fragment, AdmittedOf(line))));
+  } else if (verb == "believed") {
+    const core::Admitted believed = rules_->Believed(site, fragment, AdmittedOf(line));
+    Say(absl::StrCat("steps=", believed.steps, " tokens=", believed.tokens));
   } else if (verb == "too_long") {
     Say(rules_->WhyTooLong(site, fragment, AdmittedOf(line), line.Number("parameters")).value_or("no"));
   } else if (verb == "membership" || verb == "state") {

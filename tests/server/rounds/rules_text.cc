@@ -158,9 +158,12 @@ std::string TextOf(const core::Membership& membership) {
 }
 
 std::string TextOf(const core::RoundState& state) {
-  std::string text = absl::StrCat("state", Field("seeded", state.seeded), Field("started", state.started),
-                                  Field("finished", state.finished), Field("paused", state.paused),
-                                  Field("stopped", state.stopped), Field("versions", state.versions), "\n");
+  std::string text = absl::StrCat(
+      "state", Field("seeded", state.seeded), Field("started", state.started), Field("finished", state.finished),
+      Field("paused", state.paused), Field("stopped", state.stopped), Field("versions", state.versions),
+      Field("tokens",
+            std::ranges::count(state.tokens, 0) == std::ssize(state.tokens) ? std::vector<int64_t>() : state.tokens),
+      "\n");
   for (const auto& [site, record] : state.sites) {
     absl::StrAppend(&text, "  site ", site, Field("session", record.session), Field("stay", record.stay),
                     Field("state", StateText(record)), Field("first", record.first_versions),
@@ -202,7 +205,8 @@ std::string TextOf(const RoundSettings& settings) {
       Field("max_staleness", membership.max_staleness, 1), Field("weights", static_cast<int64_t>(membership.weights)),
       Field("gate", settings.values.gate), Field("clip", settings.values.clip),
       Field("weight_cap", settings.values.weight_cap), Field("shard", settings.shard.index),
-      Field("shards", settings.shard.count, 1), Field("max_tokens_per_step", most));
+      Field("shards", settings.shard.count, 1), Field("max_tokens_per_step", most), Field("steps", settings.steps),
+      Field("run_tokens", settings.run_tokens));
 }
 
 RoundSettings SettingsOf(const RulesLine& line) {
@@ -225,6 +229,8 @@ RoundSettings SettingsOf(const RulesLine& line) {
   settings.values = {
       .gate = line.Real("gate"), .clip = line.Number("clip") != 0, .weight_cap = line.Real("weight_cap")};
   settings.shard = {static_cast<int>(line.Number("shard")), static_cast<int>(line.Number("shards", 1))};
+  settings.steps = line.Number("steps");
+  settings.run_tokens = line.Number("run_tokens");
   if (const int64_t most = line.Number("max_tokens_per_step")) {
     settings.max_tokens_per_step = [most](const core::SiteId&) { return most; };
   }
@@ -268,6 +274,7 @@ void AddTo(const RulesLine& line, core::RoundState& state) {
     state.paused = line.Number("paused") != 0;
     state.stopped = line.Number("stopped") != 0;
     state.versions = line.Numbers("versions");
+    state.tokens = line.Numbers("tokens");
     state.contributions.resize(state.versions.size());
   } else if (kind == "site") {
     core::SiteRecord& record = state.sites[line.words.at(1)];

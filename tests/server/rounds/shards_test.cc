@@ -307,6 +307,7 @@ TEST_F(ShardsTest, APauseHoldsTheRoundsOfEveryShard) {
 }
 
 TEST_F(ShardsTest, AFollowerIsDoneWithTheRun) {
+  lead.Handle(SettingsChanged{.versions = {9, 9, 9, 9}, .steps = 1}, 0);
   ArriveAtBoth("a");
   LeaveRun(lead, "a", /*finished=*/true);
   Tell();

@@ -58,7 +58,8 @@ TEST(Strangers, NewerVersionOrUnknownAdmissionIsLostHistory) {
 
 TEST(Strangers, ClaimsOfMoreThatAreNotProvenMakeTheirTellerWaitAlone) {
   EXPECT_EQ(DoubtOf(FindDoubt(kOwn, {.lineage = "now", .epoch = 8}, Unproven)), Doubt::kUnprovenClaim);
-  EXPECT_EQ(DoubtOf(FindDoubt(kOwn, {.lineage = "now", .epoch = 7, .life = 43}, Unproven)), Doubt::kTwoCoordinators);
+  EXPECT_EQ(DoubtOf(FindDoubt(kOwn, {.lineage = "now", .epoch = 7, .life = 43}, Unproven)), Doubt::kUnprovenClaim);
+  EXPECT_EQ(DoubtOf(FindDoubt(kOwn, {.lineage = "other", .epoch = 1}, Unproven)), Doubt::kUnprovenClaim);
   const History own{.versions = {5, 4}, .admitted = {4, 4}};
   const auto found = FindDoubt(own, {.versions = {5, 1'000'000}, .admitted = {}}, kAlone, Unproven);
   EXPECT_EQ(DoubtOf(found), Doubt::kUnprovenClaim);

@@ -36,7 +36,7 @@ TEST(Claims, AdmissionsToVersionsThatWereMadeAnewAreNoLostHistory) {
     join.mutable_context()->set_site("a");
     join.add_admitted(21);
     join.add_admission_proofs(claims.ProofOfAdmission("a", 0, 21));
-    return claims.Check(join, {.versions = {30}, .admitted = {19}});
+    return claims.Check(join, {.versions = {30}, .admitted = {19}}, /*trains=*/true);
   };
   EXPECT_FALSE(doubt_of(3));
   ASSERT_TRUE(doubt_of(5));

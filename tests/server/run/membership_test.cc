@@ -216,15 +216,32 @@ TEST_F(Membership, WhatAStreamSaysAfterItsSiteHasLeftIsPassedOver) {
   EXPECT_EQ(run_.StatusOf("a").state, core::SiteState::kGone);
 }
 
-TEST_F(Membership, RunIsDoneWhenAFinishedSiteHasLeftAndNoneIsIn) {
+TEST(MembershipOfARunWithAnEnd, IsDoneWhenAFinishedSiteHasLeftAndNoneIsInUntilAnOperatorResumesIt) {
+  core::RunConfig config = ConfigForTest();
+  config.steps = 1;
+  DirectCoordinator run(config);
+  run.Start();
+  run.Leave("a", /*finished=*/true);
+  EXPECT_FALSE(run.coordinator->done());
+  EXPECT_TRUE(run.coordinator->Status().finished);
+  run.Leave("b");
+  EXPECT_TRUE(run.coordinator->done());
+  EXPECT_TRUE(run.peer["b"]->closed()) << "its stream has ended by the time that the run is done";
+  RecordedPeer& late = run.Join("c");
+  run.Settle();
+  EXPECT_EQ(late.last().refused().reason(), "the run is done");
+  ASSERT_TRUE(run.coordinator->operators().ChangeRun(v1::ChangeRunRequest::RESUME).ok());
+  EXPECT_FALSE(run.coordinator->done());
+  RecordedPeer& back = run.Join("c");
+  run.Settle();
+  EXPECT_FALSE(back.closed());
+}
+
+TEST_F(Membership, OneSitesWordThatItHasFinishedIsNoEndOfARunWithoutOne) {
   run_.Start();
   run_.Leave("a", /*finished=*/true);
-  EXPECT_FALSE(run_.coordinator->done());
-  EXPECT_TRUE(run_.coordinator->Status().finished);
-  run_.Leave("b");
-  EXPECT_TRUE(run_.coordinator->done());
-  EXPECT_TRUE(run_.peer["b"]->closed()) << "its stream has ended by the time that the run is done";
-  EXPECT_EQ(RefusalOf("c", nullptr), "the run is done");
+  EXPECT_FALSE(run_.coordinator->Status().finished);
+  EXPECT_EQ(run_.StatusOf("a").state, core::SiteState::kGone);
 }
 
 TEST_F(Membership, PauseHoldsAllSitesAndResumeLetsThemGoOn) {

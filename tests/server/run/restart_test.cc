@@ -195,13 +195,14 @@ TEST_F(Restart, SiteWhoseAdmittedContributionIsNotInTheStateWaits) {
 }
 
 TEST_F(Restart, SiteThatHasSpokenWithAnotherProcessOfThisEpochWaits) {
-  const auto join_with_life = [this](uint64_t life) {
+  const auto join_with_life = [this](uint64_t life, const std::string& proof = "") {
     run_.Join("a", [&](v1::Join& join) {
       v1::Context& context = *join.mutable_context();
       const v1::RunDescription run = run_.coordinator->Describe();
       context.set_lineage(run.lineage());
       context.set_epoch(run.epoch());
       context.set_life(life);
+      join.set_epoch_proof(proof);
       join.add_versions(0);
       join.add_versions(0);
     });
@@ -213,6 +214,11 @@ TEST_F(Restart, SiteThatHasSpokenWithAnotherProcessOfThisEpochWaits) {
   join_with_life(life);
   EXPECT_TRUE(run_.peer["a"]->sent().at(0).has_welcome());
   join_with_life(life + 1);
+  EXPECT_THAT(run_.peer["a"]->last().refused().reason(), HasSubstr("shows no proof"));
+  EXPECT_EQ(run_.coordinator->Status().strangers.at(0).alarm, "unproven_claim");
+  v1::Welcome other;
+  Claims(run_.journal->identity(), life + 1, {}).Introduce(&other);
+  join_with_life(life + 1, other.proof());
   EXPECT_THAT(run_.peer["a"]->last().refused().reason(), HasSubstr("two copies of one state directory"));
   EXPECT_EQ(run_.coordinator->Status().strangers.at(0).alarm, "two_coordinators");
 }
@@ -253,7 +259,7 @@ TEST_F(Restart, ClaimsWithoutAProofMakeTheirTellerWaitAndNoOtherSite) {
   EXPECT_NE(status.state, "paused");
   EXPECT_THAT(status.strangers, SizeIs(5));
   EXPECT_EQ(status.strangers[2].alarm, "unproven_claim");
-  EXPECT_THAT(run_.History("unproven_claim"), SizeIs(4));
+  EXPECT_THAT(run_.History("unproven_claim"), SizeIs(5));
   EXPECT_THAT(run_.History("history_lost"), IsEmpty());
 }
 
@@ -290,6 +296,14 @@ TEST_F(Restart, WhatWasToldIsProvenToTheNextLifeOfTheState) {
   });
   run_.Settle();
   EXPECT_TRUE(run_.peer["a"]->sent().at(0).has_welcome()) << "it has seen no more than is known";
+}
+
+TEST_F(Restart, LineageOfASiteThatComesWhereOthersTrainIsAClaimOfItsOwn) {
+  run_.Start();
+  run_.Join("x", [](v1::Join& join) { join.mutable_context()->set_lineage("invented"); });
+  run_.Settle();
+  EXPECT_THAT(run_.peer["x"]->last().refused().reason(), HasSubstr("lineage invented"));
+  EXPECT_EQ(run_.coordinator->Status().strangers.at(0).alarm, "unproven_claim");
 }
 
 TEST(UnknownLineage, WaitsAloneAndOthersBegin) {

@@ -110,6 +110,14 @@ TEST(Alarms, EachLostSiteHasOneBesideThatTheLastTrainsAlone) {
   EXPECT_THAT(NamesOf(FindAlarms(snapshot)), ElementsAre("site_alone", "site_gone", "site_gone"));
 }
 
+TEST(Alarms, DigestsOfSeveralSitesThatAreNotTheCoordinatorsAreCritical) {
+  StatusSnapshot snapshot = Healthy();
+  for (const int i : {0, 1}) snapshot.sites[i].mismatched_unix_ms = snapshot.unix_ms;
+  const std::vector<Alarm> alarms = FindAlarms(snapshot);
+  ASSERT_THAT(NamesOf(alarms), ElementsAre("digest_mismatch", "digest_mismatch"));
+  EXPECT_EQ(alarms[0].severity, Severity::kCritical);
+}
+
 TEST(Alarms, ASiteOfTheRunHasOneForWhatIsWrongWithIt) {
   const auto mismatched = [](int64_t ago_ms, std::vector<core::FragmentId> now) {
     return [=](auto& run) { run.sites[1].mismatched_unix_ms = run.unix_ms - ago_ms, run.sites[1].mismatches = now; };
@@ -118,10 +126,10 @@ TEST(Alarms, ASiteOfTheRunHasOneForWhatIsWrongWithIt) {
   ExpectAlarms({
       {"its digest is not the coordinator's",
        mismatched(0, {3, 4}),
-       {kCritical, "digest_mismatch", "eu", Not(IsEmpty()), 3}},
+       {kWarning, "digest_mismatch", "eu", Not(IsEmpty()), 3}},
       {"a mismatch that is mended is shown for a while, without a fragment",
        mismatched(30'000, {}),
-       {kCritical, "digest_mismatch", "eu", HasSubstr("agrees again")}},
+       {kWarning, "digest_mismatch", "eu", HasSubstr("agrees again")}},
       {"its residual doubled and is larger than ever",
        trend({.now = 2.0, .before = 1.0, .largest_ago = 1.9}),
        {kWarning, "residual_growing", "us"}},
