@@ -90,13 +90,14 @@ struct SiteRecord {
   friend bool operator==(const SiteRecord&, const SiteRecord&) = default;
 };
 
-// A contribution that is far longer than the usual, and is merged nevertheless.
+// A contribution that is far longer than the usual, and is merged nevertheless; or far later.
 struct Outlier {
   enum class Kind {
-    kScaled,  // to the gate
-    kBroken,  // again and again, while most others are not: to the usual length from now on
-    kWhole,   // there is no gate
-    kApart,   // the two sites of the run, whose lengths differ by more than the gate: none is scaled for it
+    kScaled,   // to the gate
+    kBroken,   // again and again, while most others are not: to the usual length from now on
+    kWhole,    // there is no gate
+    kApart,    // the two sites of the run, whose lengths differ by more than the gate: none is scaled for it
+    kAwaited,  // the others' open round waits for it far longer than usual
   };
   Kind kind = Kind::kScaled;
   SiteId site;  // of kApart the longer one

@@ -1,4 +1,4 @@
-// What the coordinator believes that sites have trained: the steps and tokens of their reports, as far as time has
+// How much the coordinator believes that sites have trained: the steps and tokens of their reports, as far as time has
 // passed for them. A contribution counts no more than that, however much it says.
 //
 //   Enter, Report ─► believed: + min(reported, credit)     credit: 4 · the fastest other's pace · time, and a round
@@ -38,16 +38,16 @@ class Heard {
                           int64_t now_ms) const;
   void Count(const core::SiteId& site, core::FragmentId fragment, const core::Admitted& contribution);
 
-  // Whether it says that it has done so many steps, and may have: within a factor of 4 of what is believed of its stay,
+  // Whether it says that it has done these steps, and may have: within a factor of 4 of what is believed of its stay,
   // since a site that is faster than all others and soon done is not believed in time. True if nothing is known of it.
   bool MayHaveDone(const core::SiteId& site, core::Step steps) const;
 
  private:
-  // What is always believed, and for each millisecond.
+  // How much is always believed, and how much for each millisecond.
   struct Bound {
     double of_a_round = 0, of_a_ms = 0;
   };
-  // Of steps, or of tokens.
+  // In steps, or in tokens.
   struct Trained {
     std::optional<double> reported;  // the last
     double believed = 0;             // since it was heard first

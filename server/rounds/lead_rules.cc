@@ -76,9 +76,25 @@ Actions LeadRules::EnterReady() {
   if (!facts_.state.seeded || !HeardOfAllShards()) return {};
   if (!facts_.state.started) return StartIfEnough();
   Actions actions;
-  for (const SiteId& site : ready_) actions.push_back(EnterNow(site));
-  ready_.clear();
+  for (const SiteId& site : std::exchange(ready_, {})) {
+    if (MayEnter(site)) {
+      actions.push_back(EnterNow(site));
+    } else {
+      ready_.push_back(site);
+    }
+  }
   return actions;
+}
+
+// One that never stays long enough for a round would have the others wait for its lease again and again.
+bool LeadRules::MayEnter(const SiteId& site) {
+  const auto loop = facts_.crash_loops.find(site);
+  if (loop == facts_.crash_loops.end() || facts_.now_ms >= loop->second.until_ms || facts_.NumActive() == 0)
+    return true;
+  facts_.state.sites[site].reason =
+      absl::StrCat("ready; enters in ", (loop->second.until_ms - facts_.now_ms + 999) / 1000, " s: its last ",
+                   loop->second.stays, " stays ended by its lease with nothing merged");
+  return false;
 }
 
 Actions LeadRules::StartIfEnough() {

@@ -45,6 +45,7 @@ class LeadRules {
  private:
   bool HeardOfAllShards() const;
   std::string MissingShards() const;
+  bool MayEnter(const core::SiteId& site);
   Actions StartIfEnough();
   Enter EnterNow(const core::SiteId& site);
 

@@ -13,6 +13,7 @@ using core::SiteState;
 
 namespace {
 
+constexpr int kLongestLoop = 3;      // 8 leases
 constexpr int64_t kAliveMs = 2'500;  // two heartbeats, and their way
 
 std::string WhyStill(const std::string& why) {
@@ -33,16 +34,23 @@ MemberRules::MemberRules(RunFacts& facts) : facts_(facts) {
       Note(site);
       continue;
     }
-    facts_.links[site] = {.connected = false, .deadline_ms = facts_.now_ms + lease_ms()};
+    facts_.links[site] = {.connected = false,
+                          .deadline_ms = facts_.now_ms + lease_ms(),
+                          .merged = true,  // as far as is known
+                          .gave_ms = facts_.now_ms};
     record.reason = "expected back after the coordinator's restart";
   }
 }
 
 void MemberRules::Connect(const SiteId& site, bool resumed) {
   RunFacts::Link& link = facts_.links[site];
-  link = {.connected = true,
-          .deadline_ms = facts_.now_ms + lease_ms(),
-          .completed_at = resumed ? std::move(link.completed_at) : std::vector<core::Version>()};
+  RunFacts::Link now{.connected = true, .deadline_ms = facts_.now_ms + lease_ms(), .gave_ms = facts_.now_ms};
+  if (resumed) {
+    now.completed_at = std::move(link.completed_at);
+    now.merged = link.merged;
+    now.gave_ms = link.gave_ms;
+  }
+  link = std::move(now);
 }
 
 void MemberRules::Disconnect(const SiteId& site) {
@@ -84,20 +92,54 @@ absl::Status MemberRules::Drain(const SiteId& site, const std::string& reason) {
         absl::StrCat("site ", site, " is not training: it is ",
                      found == facts_.state.sites.end() ? "not in the run" : core::SiteStateName(found->second.state)));
   }
-  found->second.state = SiteState::kDraining;
-  found->second.reason = reason;
+  BeginToLeave(site, found->second, reason);
   return absl::OkStatus();
+}
+
+void MemberRules::BeginToLeave(const SiteId& site, SiteRecord& record, const std::string& reason) {
+  record.state = SiteState::kDraining;
+  record.reason = reason;
+  facts_.links[site].gave_ms = facts_.now_ms;
+}
+
+void MemberRules::Contributed(const SiteId& site) { facts_.links[site].gave_ms = facts_.now_ms; }
+
+void MemberRules::Merged(const SiteId& site) {
+  const auto link = facts_.links.find(site);
+  if (link != facts_.links.end()) link->second.merged = true;
+}
+
+std::vector<Dropped> MemberRules::DrainsThatStand(int64_t stands_ms) {
+  std::vector<Dropped> standing;
+  for (auto& [site, link] : facts_.links) {
+    if (facts_.held) link.gave_ms = facts_.now_ms;
+    const int64_t since_ms = facts_.now_ms - link.gave_ms;
+    if (facts_.state.sites.at(site).state != SiteState::kDraining || since_ms < std::max(lease_ms(), stands_ms))
+      continue;
+    standing.push_back(
+        {site, core::Ended::kDrained, absl::StrCat("was to leave, and has contributed nothing for ", since_ms, " ms")});
+  }
+  return standing;
 }
 
 void MemberRules::DrainAll(const std::string& reason) {
   for (auto& [site, record] : facts_.state.sites) {
-    if (record.state != SiteState::kTraining) continue;
-    record.state = SiteState::kDraining;
-    record.reason = reason;
+    if (record.state == SiteState::kTraining) BeginToLeave(site, record, reason);
+  }
+}
+
+void MemberRules::NoteEnd(const Dropped& dropped) {
+  if (!core::IsActive(facts_.state.sites[dropped.site].state)) return;
+  if (facts_.links[dropped.site].merged) {
+    facts_.crash_loops.erase(dropped.site);
+  } else if (dropped.ended == core::Ended::kExpired) {
+    RunFacts::CrashLoop& loop = facts_.crash_loops[dropped.site];
+    loop.until_ms = facts_.now_ms + (lease_ms() << std::min(++loop.stays, kLongestLoop));
   }
 }
 
 void MemberRules::End(const Dropped& dropped) {
+  NoteEnd(dropped);
   SiteRecord& record = facts_.state.sites[dropped.site];
   record.state = SiteState::kGone;
   record.ended = dropped.ended;
@@ -156,6 +198,7 @@ void MemberRules::Follow(const SiteId& site, SiteState state) {
 
 void MemberRules::Forget(const SiteId& site) {
   facts_.state.sites.erase(site);
+  facts_.crash_loops.erase(site);
   gone_.IsBack(site);
 }
 

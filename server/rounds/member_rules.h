@@ -33,6 +33,10 @@ class MemberRules {
   void End(const Dropped& dropped);
 
   std::vector<Dropped> Expired() const;  // the sites whose lease has ended
+  void Contributed(const core::SiteId& site);
+  void Merged(const core::SiteId& site);
+  // The sites that were asked to leave and have contributed nothing for a lease, and for `stands_ms`.
+  std::vector<Dropped> DrainsThatStand(int64_t stands_ms);
   void StoodStill(int64_t from_ms, int64_t to_ms);
 
   // ---- Names ----
@@ -44,6 +48,8 @@ class MemberRules {
   void Forget(const core::SiteId& site);
 
  private:
+  void BeginToLeave(const core::SiteId& site, core::SiteRecord& record, const std::string& reason);
+  void NoteEnd(const Dropped& dropped);
   void Note(const core::SiteId& site) { gone_.Note(site, facts_.now_ms); }
   int64_t RanSince(int64_t since_ms) const;  // excluding the time in which the process stood still
   int64_t lease_ms() const { return facts_.lease_ms(); }

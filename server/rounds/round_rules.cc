@@ -1,8 +1,11 @@
 #include "server/rounds/round_rules.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "core/check.h"
 #include "core/limits.h"
 
@@ -200,6 +203,7 @@ void RoundRules::Next(FragmentId fragment) {
   facts_.state.contributions[fragment].clear();
   open_[fragment] = {};
   ++facts_.state.versions[fragment];
+  if (closed_ms_[fragment]) round_ms_.Add(static_cast<double>(facts_.now_ms - *closed_ms_[fragment]));
   closed_ms_[fragment] = facts_.now_ms;
   last_closed_ms_ = facts_.now_ms;
 }
@@ -231,6 +235,33 @@ std::optional<FragmentId> RoundRules::Stranded() const {
     if (facts_.settings.shard.Owns(p) && facts_.state.contributions[p].empty() && !AnyMissingFrom(p)) return p;
   }
   return std::nullopt;
+}
+
+int64_t RoundRules::StandsMs() const {
+  constexpr int64_t kLeastMs = 10'000, kUnknownMs = 30'000;
+  const std::optional<double> usual_ms = round_ms_.value();
+  return usual_ms ? std::max(kLeastMs, static_cast<int64_t>(3 * *usual_ms)) : kUnknownMs;
+}
+
+void RoundRules::AddAwaited(std::vector<core::Outlier>& outliers) const {
+  std::map<SiteId, int64_t> since;  // each site's longest
+  for (FragmentId p = 0; p < facts_.num_fragments() && facts_.synchronous() && !facts_.held; ++p) {
+    const int64_t since_ms = facts_.now_ms - open_[p].first_ms.value_or(facts_.now_ms);
+    if (since_ms < StandsMs() || !EnoughActive(p)) continue;
+    for (const SiteId& site : MissingFrom(p)) {
+      if (since_ms <= std::exchange(since[site], std::max(since[site], since_ms))) continue;
+      std::erase_if(outliers,
+                    [&](const auto& one) { return one.kind == core::Outlier::Kind::kAwaited && one.site == site; });
+      outliers.push_back(
+          {.kind = core::Outlier::Kind::kAwaited,
+           .site = site,
+           .fragment = p,
+           .version = facts_.state.versions[p] + 1,
+           .text = absl::StrFormat(
+               "the others have waited %d s for %s's contribution to fragment %d%s", since_ms / 1000, site, p,
+               round_ms_.value() ? absl::StrFormat(", where a round takes %.1f s", *round_ms_.value() / 1000) : "")});
+    }
+  }
 }
 
 RoundPhase RoundRules::Phase(FragmentId fragment) const {

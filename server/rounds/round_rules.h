@@ -47,6 +47,10 @@ class RoundRules {
   // rounds that were due before it entered. Nothing was admitted to it; it could never close.
   std::optional<core::FragmentId> Stranded() const;
 
+  // In synchronous mode, the sites for which a round that others have contributed to waits longer than StandsMs.
+  void AddAwaited(std::vector<core::Outlier>& outliers) const;
+  int64_t StandsMs() const;  // three usual rounds, but 10 s at least; 30 s before one has closed
+
   RoundPhase Phase(core::FragmentId fragment) const;
   std::vector<core::SiteId> MissingFrom(core::FragmentId fragment) const;  // those that the open round waits for
   bool AnyMissingFrom(core::FragmentId fragment) const;
@@ -73,6 +77,7 @@ class RoundRules {
 
   RunFacts& facts_;
   Pace& pace_;
+  Average round_ms_;                               // between two of one fragment
   std::vector<OpenRound> open_;                    // of each fragment
   std::vector<std::optional<int64_t>> closed_ms_;  // when the last round of each fragment closed
   std::optional<int64_t> last_closed_ms_;          // of all of them

@@ -34,6 +34,7 @@ void CloseRounds(RuleParts& run, Actions& actions) {
     close.reason = WhyItCloses(run.facts, run.rounds, *fragment);
     run.values.Close(close);
     run.rounds.Close(close);
+    for (const CloseRound::Contributor& contributor : close.contributors) run.members.Merged(contributor.site);
     actions.push_back(std::move(close));
   }
 }

@@ -25,7 +25,9 @@ struct RunFacts {
     bool completing = false;
     std::vector<core::Version> completed_at;  // the versions when it was first completing in this stay
     bool cut_off = false;                     // it reports, but has not heard from us for long
-    core::Step entry_step = 0;                // the one sent to it; reports of earlier steps predate its arrival
+    bool merged = false;                      // a round has had a contribution of this stay
+    int64_t gave_ms = 0;        // of one that is to leave: its last contribution since, or when it was asked
+    core::Step entry_step = 0;  // the one sent to it; reports of earlier steps predate its arrival
     std::string standing_still;
   };
 
@@ -36,8 +38,14 @@ struct RunFacts {
   core::RoundState state;
   int64_t now_ms;                      // of the latest event
   std::map<core::SiteId, Link> links;  // of the sites that are not gone: MemberRules
-  bool seeded_here;                    // the shard's own fragments have their initial parameters: LeadRules, ShardRules
-  bool held = false;                   // sites should hold before their next step, and no round closes: Holds
+  // Names whose stays end by their lease, one after the other, with nothing merged: MemberRules.
+  struct CrashLoop {
+    int stays = 0;
+    int64_t until_ms = 0;  // it enters no earlier, where others train
+  };
+  std::map<core::SiteId, CrashLoop> crash_loops;
+  bool seeded_here;   // the shard's own fragments have their initial parameters: LeadRules, ShardRules
+  bool held = false;  // sites should hold before their next step, and no round closes: Holds
   // By fragment, the sites whose contribution to the open round was refused, and why: ValueRules.
   std::vector<std::map<core::SiteId, std::string>> refused;
 

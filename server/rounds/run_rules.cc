@@ -139,6 +139,7 @@ Outcome On(RuleParts& run, const SiteLeaves& event) {
 Outcome On(RuleParts& run, const ContributionAdmitted& event) {
   run.values.Admit(event.site);
   run.rounds.Admit(event);
+  run.members.Contributed(event.site);
   run.heard.Count(event.site, event.fragment, event.contribution);
   Outcome outcome;
   CloseRounds(run, outcome.actions);
@@ -299,6 +300,8 @@ Outcome On(RuleParts& run, const Tick&) {
       if (run.facts.links.contains(one.site)) Drop(run, one, outcome.actions);  // else gone with another one
     }
     for (const Dropped& one : Lead(run)->Unwelcome()) Drop(run, one, outcome.actions);
+    for (const Dropped& one : run.members.DrainsThatStand(run.rounds.StandsMs())) Drop(run, one, outcome.actions);
+    for (Action& enter : Lead(run)->EnterReady()) outcome.actions.push_back(std::move(enter));
   }
   CloseRounds(run, outcome.actions);
   return outcome;
@@ -349,7 +352,11 @@ RunState RunRules::run_state() const { return StateOf(parts_->facts); }
 bool RunRules::held() const { return parts_->facts.held; }
 bool RunRules::doubted() const { return parts_->holds.raised(); }
 RoundPhase RunRules::Phase(core::FragmentId fragment) const { return parts_->rounds.Phase(fragment); }
-std::vector<core::Outlier> RunRules::Outliers() const { return parts_->values.Outliers(); }
+std::vector<core::Outlier> RunRules::Outliers() const {
+  std::vector<core::Outlier> outliers = parts_->values.Outliers();
+  parts_->rounds.AddAwaited(outliers);
+  return outliers;
+}
 absl::Status RunRules::CheckChange(const core::MembershipConfig& membership,
                                    const TokensPerStep& max_tokens_per_step) const {
   return parts_->values.CheckChange(membership, max_tokens_per_step);

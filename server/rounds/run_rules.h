@@ -68,7 +68,7 @@ class RunRules {
   RoundPhase Phase(core::FragmentId fragment) const;
   // The reason why the open round waits: "1 of 2 for a quorum; waiting for asia, us"; empty before any contribution.
   std::string RoundReason(core::FragmentId fragment) const;
-  // Contributions of recent rounds that were merged although they were long.
+  // Contributions of recent rounds that were merged although they were long, and those for which a round stands.
   std::vector<core::Outlier> Outliers() const;
 
   std::vector<core::SiteId> ActiveSites() const;  // in bytewise order

@@ -375,12 +375,19 @@ void FindOutliers(const StatusSnapshot& snapshot, Alarms& alarms) {
   for (const core::Outlier& outlier : snapshot.outliers) {
     if (outlier.kind == kWhole && IsOvercome(snapshot, outlier)) continue;
     const bool critical = outlier.kind == kBroken || outlier.kind == kWhole;
-    Alarm& alarm = alarms.emplace_back(Alarm{.name = outlier.kind == kApart ? "lengths_apart" : "outlier_merged",
+    Alarm& alarm = alarms.emplace_back(Alarm{.name = outlier.kind == kApart     ? "lengths_apart"
+                                                     : outlier.kind == kAwaited ? "round_stands"
+                                                                                : "outlier_merged",
                                              .severity = critical ? Severity::kCritical : Severity::kWarning,
                                              .site = outlier.site,
                                              .fragment = outlier.fragment});
     if (outlier.kind == kApart) {
       alarm.text = absl::StrCat(outlier.text, " in fragment ", outlier.fragment, ": other data, or another lr?");
+      continue;
+    }
+    if (outlier.kind == kAwaited) {
+      alarm.text =
+          absl::StrCat(outlier.text, "; see its log and its link, or: causewayctl drain --site=", outlier.site);
       continue;
     }
     alarm.text = absl::StrCat(outlier.site, " contributed to version ", outlier.version, " of fragment ",

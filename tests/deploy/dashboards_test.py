@@ -26,7 +26,8 @@ ALARMS = {"site_alone", "site_gone", "below_quorum", "digest_mismatch", "residua
           "damage_found", "certificate_ending", "unknown_lineage", "history_lost", "two_coordinators", "site_silent",
           "run_paused", "training_diverges", "site_quarantined", "contribution_refused", "outlier_merged",
           "site_noisy", "unproven_claim", "shard_gone", "straggler", "no_checkpoint", "transfer_stalled", "log_stuck",
-          "loss_outlier", "lengths_apart", "file_refused"}
+          "loss_outlier", "lengths_apart", "file_refused",
+          "round_stands"}
 
 
 @unittest.skipUnless(shutil.which("promtool"), "promtool is not installed (apt-get install prometheus)")

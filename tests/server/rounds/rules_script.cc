@@ -142,7 +142,7 @@ bool RulesScript::Ask(const std::string& verb, const RulesLine& line) {
   } else if (verb == "report_of_shard") {
     Say(TextOf(rules_->report()));
   } else if (verb == "outliers") {
-    constexpr const char* kKinds[] = {"scaled", "broken", "whole", "apart"};
+    constexpr const char* kKinds[] = {"scaled", "broken", "whole", "apart", "awaited"};
     for (const core::Outlier& one : rules_->Outliers()) {
       Say(absl::StrCat(kKinds[static_cast<int>(one.kind)], " ", one.site, " fragment=", one.fragment,
                        " version=", one.version, " : ", one.text));

@@ -280,6 +280,15 @@ TEST(Alarms, ALogThatIsNotReadHasOne) {
   });
 }
 
+TEST(Alarms, ASiteForWhichAnOpenRoundStandsHasOne) {
+  ExpectAlarms({{"far longer than usual",
+                 [](auto& run) {
+                   run.outliers = {
+                       {.kind = core::Outlier::Kind::kAwaited, .site = "eu", .fragment = 2, .text = "the others wait"}};
+                 },
+                 {kWarning, "round_stands", "eu", HasSubstr("the others wait; see its log"), 2}}});
+}
+
 TEST(Alarms, ACredentialsFileThatCannotBeTakenAsItIsNowHasOne) {
   ExpectAlarms({{"two",
                  [](auto& run) {
