@@ -1,19 +1,44 @@
 // The rules of a run side by side, and the consequences of an event that touch several of them. One owner at a time.
 #pragma once
 
+#include <map>
+#include <set>
+#include <string>
 #include <variant>
 
 #include "server/rounds/heard.h"
-#include "server/rounds/holds.h"
 #include "server/rounds/lead_rules.h"
 #include "server/rounds/member_rules.h"
 #include "server/rounds/pace.h"
 #include "server/rounds/round_rules.h"
+#include "server/rounds/run_events.h"
 #include "server/rounds/run_facts.h"
 #include "server/rounds/shard_rules.h"
 #include "server/rounds/value_rules.h"
 
 namespace causeway::server {
+
+// The reasons for which a run is held: no round closes, and sites hold before their next step. An operator's pause is
+// part of the run's state; the others are this process's own, and end when an operator resumes the run.
+class Holds {
+ public:
+  explicit Holds(RunFacts& facts) : facts_(facts) { Update(); }
+
+  void Raise(Hold hold, const std::string& why);  // unless an operator has resumed the run despite one
+  bool raised() const { return !why_.empty(); }
+  void Settle();  // an operator has resumed the run
+  void Void();    // it is stopped: sites have to leave
+  void Pause(bool paused);
+
+  std::string Reason() const;  // empty: the run is not held
+
+ private:
+  void Update() { facts_.held = facts_.state.paused || raised(); }
+
+  RunFacts& facts_;
+  std::map<Hold, std::string> why_;
+  std::set<Hold> settled_;
+};
 
 struct RuleParts {
   RuleParts(const RoundSettings& settings, core::RoundState state, int64_t now_ms, const core::SiteId& seeder);

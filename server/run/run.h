@@ -12,15 +12,16 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/membership.h"
+#include "core/progress.h"
 #include "core/run_settings.h"
+#include "server/rounds/data_fact.h"
 #include "server/rounds/run_rules.h"
 #include "server/run/admission.h"
 #include "server/run/decisions.h"
-#include "server/run/evaluations.h"
 #include "server/run/follower_shard.h"
 #include "server/run/lead_shard.h"
 #include "server/run/members.h"
-#include "server/run/notices.h"
 #include "server/run/open_uploads.h"
 #include "server/run/outbox.h"
 #include "server/run/run_codecs.h"
@@ -30,8 +31,43 @@
 #include "server/run/run_parts.h"
 #include "server/run/seeding.h"
 #include "server/store/journal.h"
+#include "server/store/records.h"
 
 namespace causeway::server {
+
+// The held-out losses that sites report: the run's, where all evaluate on the same text, or each site's own. One owner
+// at a time.
+class Evaluations {
+ public:
+  void Restore(EvalLoss loss) { loss_ = std::move(loss); }
+  void Heard(const core::SiteId& site, const core::Progress& progress, const DataFact& data, Outbox& outbox) {
+    if (!progress.eval_loss) return;
+    if (data.EvaluatesForAll(site)) {
+      loss_.latest = progress.eval_loss;
+      loss_.versions = progress.eval_versions;
+      if (!loss_.start) loss_.start = loss_.latest;
+    } else {
+      loss_.by_site[site] = {.loss = *progress.eval_loss, .versions = progress.eval_versions};
+    }
+    outbox.Store(loss_);
+  }
+  const EvalLoss& loss() const { return loss_; }
+
+ private:
+  EvalLoss loss_;
+};
+
+// Messages to all sites about the run as a whole: whether they hold before their next step, and why the run does not
+// train. One owner at a time.
+class Notices {
+ public:
+  // Tells the sites, the log and the history what is news.
+  void Note(RunParts& run);
+
+ private:
+  bool held_ = false;
+  std::string reason_;
+};
 
 class Run {
  public:

@@ -16,6 +16,7 @@
 // Thread-safe: one mutex around the run; writing, merging and encoding happen outside it.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -27,16 +28,30 @@
 #include "server/run/operators.h"
 #include "server/run/run.h"
 #include "server/run/run_options.h"
+#include "server/run/run_parts.h"
 #include "server/run/run_view.h"
 #include "server/run/shard_calls.h"
 #include "server/run/shard_reports.h"
 #include "server/run/site_calls.h"
-#include "server/run/stall_watch.h"
 #include "server/run/transfers.h"
 #include "server/status/status_snapshot.h"
 #include "server/store/journal.h"
 
 namespace causeway::server {
+
+// How long this process stood still between two ticks: leases do not run meanwhile. One owner at a time.
+class StallWatch {
+ public:
+  // `started_ms`: of the monotonic clock. A tick later than a quarter of a lease is late.
+  StallWatch(int64_t started_ms, int64_t lease_ms) : ticked_ms_(started_ms), lease_ms_(lease_ms) {}
+
+  void Tick(int64_t now_ms, RunParts& run);
+
+ private:
+  bool ticked_ = false;  // a start may take minutes
+  int64_t ticked_ms_;
+  const int64_t lease_ms_;
+};
 
 class RunExchange {
  public:

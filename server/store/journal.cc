@@ -1,21 +1,133 @@
 #include "server/store/journal.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/cpu_phases.h"
 #include "core/fault_point.h"
+#include "core/limits.h"
+#include "core/mutex.h"
 #include "formats/posix_file.h"
 #include "server/store/journal_files.h"
-#include "server/store/journal_queue.h"
 #include "server/store/load.h"
 
 namespace causeway::server {
+
+// The items on their way to the journal's thread, and what became of those before. Thread-safe.
+class JournalQueue {
+ public:
+  uint64_t Add(JournalItem item);               // a ticket
+  absl::Status WaitFor(uint64_t ticket) const;  // until it is durable and notified, or has failed: the journal's status
+  void WaitForAll() const;                      // that were added before
+  bool full() const;                            // with more than core::kMaxQueuedEventBytes of events
+
+  absl::Status status() const;  // OK, or why the journal has ended
+  void Fail(const absl::Status& status);
+  void NoteSynced();  // by the late sync: the journal's thread looks after its files
+  void Close();
+
+  // ---- The journal's thread ----
+  // All that has queued up; no item: it is to look after its files, which it does at `due` at the latest. Nothing: the
+  // queue is closed and empty.
+  struct Batch {
+    std::vector<JournalItem> items;
+    absl::Status status;  // of the journal
+  };
+  std::optional<Batch> Take(std::optional<core::Clock::TimePoint> due);
+  void Finish(size_t items, int64_t event_bytes);  // they are durable and notified, or have failed
+
+ private:
+  mutable core::Mutex mutex_;
+  mutable core::Condition changed_;
+  std::vector<JournalItem> items_ ABSL_GUARDED_BY(mutex_);
+  uint64_t added_ ABSL_GUARDED_BY(mutex_) = 0;  // ever
+  uint64_t finished_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t event_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of those not finished
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool synced_ ABSL_GUARDED_BY(mutex_) = false;  // since the thread last took
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+uint64_t JournalQueue::Add(JournalItem item) {
+  const core::MutexLock lock(mutex_);
+  event_bytes_ += item.event_bytes();
+  items_.push_back(std::move(item));
+  changed_.NotifyAll();
+  return ++added_;
+}
+
+absl::Status JournalQueue::WaitFor(uint64_t ticket) const {
+  core::MutexLock lock(mutex_);
+  lock.Wait(changed_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return finished_ >= ticket; });
+  return status_;
+}
+
+void JournalQueue::WaitForAll() const {
+  uint64_t last = 0;
+  {
+    const core::MutexLock lock(mutex_);
+    last = added_;
+  }
+  WaitFor(last).IgnoreError();
+}
+
+bool JournalQueue::full() const {
+  const core::MutexLock lock(mutex_);
+  return event_bytes_ > core::kMaxQueuedEventBytes;
+}
+
+absl::Status JournalQueue::status() const {
+  const core::MutexLock lock(mutex_);
+  return status_;
+}
+
+void JournalQueue::Fail(const absl::Status& status) {
+  const core::MutexLock lock(mutex_);
+  status_ = status;
+}
+
+void JournalQueue::NoteSynced() {
+  const core::MutexLock lock(mutex_);
+  synced_ = true;
+  changed_.NotifyAll();
+}
+
+void JournalQueue::Close() {
+  {
+    const core::MutexLock lock(mutex_);
+    closing_ = true;
+  }
+  changed_.NotifyAll();
+}
+
+std::optional<JournalQueue::Batch> JournalQueue::Take(std::optional<core::Clock::TimePoint> due) {
+  core::MutexLock lock(mutex_);
+  const auto ready = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closing_ || synced_ || !items_.empty(); };
+  if (due && status_.ok()) {
+    lock.WaitFor(changed_, *due - core::SystemClock().Now(), ready);
+  } else {
+    lock.Wait(changed_, ready);
+  }
+  synced_ = false;
+  if (items_.empty() && closing_) return std::nullopt;
+  return Batch{std::exchange(items_, {}), status_};
+}
+
+void JournalQueue::Finish(size_t items, int64_t event_bytes) {
+  const core::MutexLock lock(mutex_);
+  finished_ += items;
+  event_bytes_ -= event_bytes;
+  changed_.NotifyAll();
+}
 
 absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(JournalOptions options) {
   std::unique_ptr<JournalFiles> files;

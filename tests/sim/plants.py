@@ -12,7 +12,7 @@ PLANTS = {
          "  run.outbox.Then(\n      [this, job = std::make_shared<MergeJob>(std::move(job))] { model_.parameters()->Merge(std::move(*job)); });",
          "  model_.parameters()->Merge(std::move(job));")],
     "lease_ends_while_the_coordinator_stands_still": [
-        ("server/run/stall_watch.cc", "  run.rules.Handle(StoodStill{from_ms}, now_ms);\n", "")],
+        ("server/run/run_exchange.cc", "  run.rules.Handle(StoodStill{from_ms}, now_ms);\n", "")],
     "waiting_reader_is_forgotten": [  # destroyed without an answer, while its stream stays open: joining hung for ever
         ("server/run/waiters.cc", "Waiter::~Waiter() {\n  if (waits_) Tell(", "Waiter::~Waiter() {\n  if (false) Tell("),
         ("server/run/waiters.cc", "  waiter.Await();\n", "  waiter.Await();\n  waiting.clear();\n")],

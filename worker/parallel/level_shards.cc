@@ -6,11 +6,59 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/model_manifest.h"
+#include "replica/host_store.h"
+#include "replica/parameter_store.h"
 #include "worker/model/llama_stage.h"
-#include "worker/parallel/partition_store.h"
+#include "worker/parallel/partitioned_values.h"
 #include "worker/parallel/pipeline_place.h"
 
 namespace causeway::worker {
+
+// θ of a rank whose weights are divided: reads and moves the rank's part of a range, and leaves the rest alone.
+//
+// Reads copy at once. One owner thread.
+class PartitionStore final : public replica::ParameterStore {
+ public:
+  explicit PartitionStore(PartitionedValues& values) : values_(values) {}
+
+  int64_t BeginRead(const replica::UnitRanges& ranges, std::span<float> staging) override;
+  absl::Status AwaitRead(int64_t) override { return absl::OkStatus(); }
+
+ private:
+  absl::Status DoMove(const replica::UnitRanges& ranges, const replica::Movement& movement) override;
+
+  PartitionedValues& values_;
+};
+
+namespace {
+
+// Calls `use(values of θ, where they are in an array of the ranges)` for each run that is here.
+template <typename Use>
+void ForEachRun(PartitionedValues& values, const replica::UnitRanges& ranges, const Use& use) {
+  int64_t at = 0;
+  for (const replica::UnitRange& range : ranges) {
+    const int64_t first = range.first * core::kUnitValues, count = range.count * core::kUnitValues;
+    values.ForEachRun(range.tensor, first, count,
+                      [&](int64_t from, std::span<float> run) { use(run, static_cast<size_t>(at + from - first)); });
+    at += count;
+  }
+}
+
+}  // namespace
+
+int64_t PartitionStore::BeginRead(const replica::UnitRanges& ranges, std::span<float> staging) {
+  ForEachRun(values_, ranges,
+             [&](std::span<float> run, size_t at) { std::ranges::copy(run, staging.subspan(at, run.size()).begin()); });
+  return 0;
+}
+
+absl::Status PartitionStore::DoMove(const replica::UnitRanges& ranges, const replica::Movement& movement) {
+  ForEachRun(values_, ranges, [&](std::span<float> run, size_t at) {
+    replica::MoveValues(movement, movement.values.subspan(at, run.size()), run);
+  });
+  return absl::OkStatus();
+}
+
 namespace {
 
 std::vector<int64_t> SizesOf(const core::LinkLevels& levels) {

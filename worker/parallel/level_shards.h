@@ -10,23 +10,53 @@
 // plan/partition.h. Sources: arXiv 1910.02054 (ZeRO), 2501.04266 (levels).
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/link_levels.h"
+#include "core/membership.h"
+#include "core/progress.h"
 #include "core/run_config.h"
+#include "plan/partition.h"
 #include "plan/pipeline_file.h"
 #include "worker/parallel/gathered_stages.h"
 #include "worker/parallel/level_groups.h"
-#include "worker/parallel/level_meter.h"
 #include "worker/parallel/partition_layout.h"
 #include "worker/parallel/partitioned_values.h"
 #include "worker/parallel/sharded_tensors.h"
 #include "worker/ranks/rank_steps.h"
 
 namespace causeway::worker {
+
+// Bytes at each link level of a site in a step, beside the prediction.
+//
+// One owner thread.
+class LevelMeter {
+ public:
+  LevelMeter(const core::LinkLevels& levels, const plan::PartitionPlan& plan, int64_t micro_batches)
+      : sent_(levels.site.size()) {
+    for (size_t l = 0; l < levels.site.size(); ++l) {
+      const plan::LevelBytes& bytes = plan.hierarchical[l];
+      traffic_.push_back({levels.site[l].name, bytes.micro_batch * static_cast<double>(micro_batches) + bytes.step, 0});
+    }
+  }
+
+  void EndStep(const LevelGroups& groups) {
+    for (size_t l = 0; l < traffic_.size(); ++l) {
+      const int64_t sent = groups.sent_bytes(static_cast<int>(l));
+      traffic_[l].measured = static_cast<double>(sent - std::exchange(sent_[l], sent));
+    }
+  }
+  const std::vector<core::LevelTraffic>& last_step() const { return traffic_; }
+
+ private:
+  std::vector<core::LevelTraffic> traffic_;
+  std::vector<int64_t> sent_;  // so far
+};
 
 // The levels with these names: a missing level has one rank, and each state is divided at least as far as the previous
 // one.

@@ -23,16 +23,35 @@
 
 #include "absl/status/statusor.h"
 #include "core/clock.h"
+#include "core/membership.h"
+#include "core/mutex.h"
 #include "core/run_settings.h"
+#include "core/thread.h"
 #include "replica/parameter_store.h"
 #include "transport/coordinator_link.h"
-#include "worker/site/heartbeat.h"
 #include "worker/site/site_checkpoint.h"
 #include "worker/site/site_exchange.h"
 #include "worker/site/site_report.h"
 #include "worker/site/step_watch.h"
 
 namespace causeway::worker {
+
+// Reports to the coordinator a few times per lease, on a thread of its own, however busy the other threads are.
+class Heartbeat {
+ public:
+  ~Heartbeat() { Stop(); }
+
+  // Calls `beat` often enough that one lost report does not cost the lease, which may change. To be called once.
+  void Start(std::function<int64_t()> lease_ms, std::function<void()> beat);
+  bool started() const { return thread_.joinable(); }
+  void Stop();  // `beat` is not called after it
+
+ private:
+  core::Mutex mutex_;
+  core::Condition changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  core::Thread thread_;
+};
 
 class Site {
  public:
