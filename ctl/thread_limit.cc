@@ -28,8 +28,14 @@ void* Wait(void* all_started) {
 std::string Limits() {
   rlimit limit = {};
   getrlimit(RLIMIT_NPROC, &limit);
-  const std::string own =
+  std::string own =
       limit.rlim_cur == RLIM_INFINITY ? "ulimit -u sets no limit" : absl::StrCat("ulimit -u is ", limit.rlim_cur);
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    const rlim_t stacks = limit.rlim_cur >> 10;
+    getrlimit(RLIMIT_STACK, &limit);
+    own = absl::StrCat("ulimit -v is ", stacks, " kB, of which each thread takes ",
+                       limit.rlim_cur == RLIM_INFINITY ? 2048 : limit.rlim_cur >> 10, "; ", own);
+  }
   const core::GroupLimits group = core::ReadGroupLimits();
   if (group.threads_file.empty()) return own;
   return absl::StrCat(own, "; ", group.threads_file, " leaves ", group.threads);

@@ -71,7 +71,7 @@ constexpr char kUsage[] =
     "                     [--shard=i/n --membership=HOST:PORT] [--rebuild_from_sites [--accept=SITE]]\n"
     "Keeps one model in step across sites. SIGTERM saves the state; started again, it goes on from there.\n";
 
-constexpr int kOwnThreads = 12;  // journal, merges, scrubber, signals, log, followers
+constexpr int kOwnThreads = 15;  // journal, merges, scrubber, signals, log, followers, connections, long answers
 constexpr int64_t kRebuildTickMs = 100;
 constexpr int64_t kTickMs = 25;  // leases, graces, the end of the run
 

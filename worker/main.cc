@@ -166,7 +166,9 @@ absl::StatusOr<SavedSite> OpenCheckpoints(const core::RunConfig& config, transpo
   } else if (const core::SessionId session = saved.store->LoadSession(config.run_id, site); !session.empty()) {
     link.Resume(session, {});
   }
-  RETURN_IF_ERROR(saved.store->SaveSession({.run = config.run_id, .site = site, .session = link.session()}));
+  const absl::Status kept = saved.store->SaveSession({.run = config.run_id, .site = site, .session = link.session()});
+  if (absl::IsPermissionDenied(kept)) return kept;
+  if (!kept.ok()) spdlog::warn("{}: goes on without a checkpoint until one can be saved", std::string(kept.message()));
   return saved;
 }
 

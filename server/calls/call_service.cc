@@ -35,8 +35,11 @@ class Listed final : public Generic {
 
 class UnaryCall final : public grpc::ServerGenericBidiReactor, public GatedCall {
  public:
-  UnaryCall(Gate* gate, Peer peer, const CallService::Answer* answer)
-      : GatedCall(gate, std::move(peer)), answer_(answer) {}
+  using Defer = std::function<void(std::function<void()>)>;
+
+  // `defer` is called with what answers; null: it is answered at once.
+  UnaryCall(Gate* gate, Peer peer, const CallService::Answer* answer, Defer defer)
+      : GatedCall(gate, std::move(peer)), answer_(answer), defer_(std::move(defer)) {}
 
   void Begin(std::shared_ptr<UnaryCall> self) {
     self_ = std::move(self);
@@ -53,6 +56,11 @@ class UnaryCall final : public grpc::ServerGenericBidiReactor, public GatedCall 
   void OnReadDone(bool ok) override {
     if (!ok) return End(absl::InvalidArgumentError("expected one message, got none"));
     Spoke();
+    if (defer_ != nullptr) return defer_([self = self_] { self->Answer(); });
+    Answer();
+  }
+
+  void Answer() {
     absl::StatusOr<grpc::ByteBuffer> answer = (*answer_)(peer_, message_);
     if (!answer.ok()) return End(answer.status());
     message_ = *std::move(answer);
@@ -64,6 +72,7 @@ class UnaryCall final : public grpc::ServerGenericBidiReactor, public GatedCall 
   void OnDone() override { const std::shared_ptr<UnaryCall> self = std::move(self_); }
 
   const CallService::Answer* const answer_;
+  const Defer defer_;
   grpc::ByteBuffer message_;
   core::Mutex mutex_;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
@@ -74,7 +83,39 @@ class UnaryCall final : public grpc::ServerGenericBidiReactor, public GatedCall 
 
 CallService::CallService(Gate* gate)
     : gate_(gate),
-      listed_(std::make_unique<Listed>([this](Peer peer) { return Begin(Path("Upload"), std::move(peer)); })) {}
+      listed_(std::make_unique<Listed>([this](Peer peer) { return Begin(Path("Upload"), std::move(peer)); })),
+      thread_([this] { AnswerWaiting(); }) {}
+
+CallService::~CallService() {
+  {
+    const core::MutexLock lock(mutex_);
+    ends_ = true;
+  }
+  changed_.NotifyAll();
+  thread_.Join();
+}
+
+void CallService::Defer(std::function<void()> answer) {
+  {
+    const core::MutexLock lock(mutex_);
+    waiting_.push_back(std::move(answer));
+  }
+  changed_.NotifyAll();
+}
+
+void CallService::AnswerWaiting() {
+  while (true) {
+    std::function<void()> next;
+    {
+      core::MutexLock lock(mutex_);
+      lock.Wait(changed_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ends_ || !waiting_.empty(); });
+      if (waiting_.empty()) return;
+      next = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+    next();
+  }
+}
 
 void CallService::Register(grpc::ServerBuilder& builder) {
   builder.RegisterService(listed_.get());
@@ -97,7 +138,10 @@ grpc::ServerGenericBidiReactor* CallService::Begin(const std::string& path, Peer
   const auto stream = streams_.find(path);
   if (stream != streams_.end()) return stream->second(std::move(peer));
   const auto answer = answers_.find(path);
-  auto call = std::make_shared<UnaryCall>(gate_, std::move(peer), answer == answers_.end() ? nullptr : &answer->second);
+  UnaryCall::Defer defer;
+  if (aside_.contains(path)) defer = [this](std::function<void()> then) { Defer(std::move(then)); };
+  auto call = std::make_shared<UnaryCall>(gate_, std::move(peer), answer == answers_.end() ? nullptr : &answer->second,
+                                          std::move(defer));
   call->Begin(call);
   return call.get();
 }

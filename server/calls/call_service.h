@@ -2,18 +2,23 @@
 // 8 MiB from any peer. Here a call is let in by its headers, or ended unread, and its messages stay bytes until
 // transport/read_message.h has checked them.
 //
-// Added functions are called on gRPC's threads.
+// Added functions are called on gRPC's threads, and those that take long, like History's, one after the other on a
+// thread of their own: gRPC's go on with the sites meanwhile.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/server_builder.h>
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "core/limits.h"
+#include "core/mutex.h"
+#include "core/thread.h"
 #include "server/calls/gate.h"
 #include "transport/read_message.h"
 
@@ -26,6 +31,7 @@ class CallService final : public grpc::CallbackGenericService {
   using Stream = std::function<grpc::ServerGenericBidiReactor*(Peer peer)>;
 
   explicit CallService(Gate* gate);  // outlives it
+  ~CallService() override;
 
   // Adds a unary call: `answer(peer, request, response)` returns a Status. A longer request is refused.
   template <typename Request, typename Response, typename Function>
@@ -40,6 +46,7 @@ class CallService final : public grpc::CallbackGenericService {
       return transport::ToBytes(response);
     };
   }
+  void AnswerAside(const std::string& method) { aside_.insert(Path(method)); }
   void AddStream(const std::string& method, Stream stream) { streams_[Path(method)] = std::move(stream); }
 
   void Register(grpc::ServerBuilder& builder);
@@ -49,11 +56,19 @@ class CallService final : public grpc::CallbackGenericService {
   static std::string CallOf(const grpc::GenericCallbackServerContext& context);
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;
   grpc::ServerGenericBidiReactor* Begin(const std::string& path, Peer peer);
+  void Defer(std::function<void()> answer);
+  void AnswerWaiting();
 
   Gate* const gate_;
   const std::unique_ptr<grpc::Service> listed_;  // for reflection
   std::map<std::string, Answer> answers_;
   std::map<std::string, Stream> streams_;
+  std::set<std::string> aside_;  // of answers_
+  core::Mutex mutex_;
+  core::Condition changed_;
+  std::deque<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
+  bool ends_ ABSL_GUARDED_BY(mutex_) = false;
+  core::Thread thread_;  // uses everything above
 };
 
 }  // namespace causeway::server

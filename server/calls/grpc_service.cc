@@ -57,6 +57,7 @@ void AddQuestions(RunExchange* exchange, std::function<std::string()> status_jso
         if (status.ok()) status = History(*exchange, request, response);
         return status;
       });
+  service.AnswerAside("GetHistory");
 }
 
 // An unknown change is left to the rules to refuse, for callers that may make any change.

@@ -1,13 +1,21 @@
 #include "server/calls/listening_server.h"
 
+#include <fcntl.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server_builder.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "causeway/v1/coordinator.grpc.pb.h"
 #include "core/clock.h"
 #include "core/port_owner.h"
@@ -17,9 +25,102 @@ namespace causeway::server {
 namespace {
 
 constexpr auto kShutdownGrace = std::chrono::milliseconds(200);
+constexpr auto kSayAgain = std::chrono::minutes(1);
+constexpr auto kLookAgain = std::chrono::milliseconds(50);
 constexpr int kReflectionThreads = 8;  // each open reflection stream has one; any peer that may connect may use it
 
+bool IsAny(const core::Address& address) { return address.host == "0.0.0.0" || address.host == "::"; }
+
+// A socket that listens there, for both families where that is any address; closed if it cannot be had.
+formats::FileDescriptor ListenAt(const addrinfo& at, bool both) {
+  formats::FileDescriptor listener(
+      ::socket(at.ai_family, at.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at.ai_protocol));
+  const int yes = 1, no = both ? 0 : 1;
+  if (!listener.is_open()) return listener;
+  ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  if (at.ai_family == AF_INET6) ::setsockopt(listener.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
+  const bool listens =
+      ::bind(listener.get(), at.ai_addr, at.ai_addrlen) == 0 && ::listen(listener.get(), SOMAXCONN) == 0;
+  return listens ? std::move(listener) : formats::FileDescriptor();
+}
+
+int PortOf(const formats::FileDescriptor& listener) {
+  sockaddr_storage bound = {};
+  socklen_t bytes = sizeof(bound);
+  char port[NI_MAXSERV] = "0";
+  if (::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&bound), &bytes) == 0)
+    ::getnameinfo(reinterpret_cast<sockaddr*>(&bound), bytes, nullptr, 0, port, sizeof(port), NI_NUMERICSERV);
+  return std::atoi(port);
+}
+
+// The kernel gives the lowest number that is free.
+bool FewDescriptorsLeft() {
+  rlimit limit = {};
+  const formats::FileDescriptor lowest(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0));
+  if (!lowest.is_open()) return true;
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
+         static_cast<rlim_t>(lowest.get()) + kDescriptorsKept >= limit.rlim_cur;
+}
+
 }  // namespace
+
+// At the addresses of the host's name that can be had, on one port.
+ListeningServer::Sockets ListeningServer::Listen(core::Address& address) {
+  Sockets sockets;
+  const bool any = IsAny(address);
+  const addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM};
+  for (const std::string& host : any ? std::vector<std::string>{"::", "0.0.0.0"} : std::vector{address.host}) {
+    addrinfo* found = nullptr;
+    int port = address.port;
+    if (::getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found) != 0) continue;
+    for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+      if (at->ai_family == AF_INET)
+        reinterpret_cast<sockaddr_in*>(at->ai_addr)->sin_port = htons(static_cast<uint16_t>(port));
+      if (at->ai_family == AF_INET6)
+        reinterpret_cast<sockaddr_in6*>(at->ai_addr)->sin6_port = htons(static_cast<uint16_t>(port));
+      formats::FileDescriptor listener = ListenAt(*at, any);
+      if (!listener.is_open()) continue;
+      port = PortOf(listener);
+      sockets.push_back(std::move(listener));
+    }
+    ::freeaddrinfo(found);
+    if (sockets.empty()) continue;
+    address.port = port;
+    break;
+  }
+  return sockets;
+}
+
+void ListeningServer::Accept() {
+  std::vector<pollfd> polled;
+  for (const auto& socket : sockets_) polled.push_back({.fd = socket.get(), .events = POLLIN});
+  core::Clock::TimePoint told = {};
+  while (::poll(polled.data(), polled.size(), -1) >= 0 || errno == EINTR) {
+    if (FewDescriptorsLeft()) {
+      const core::Clock::TimePoint now = core::SystemClock().Now();
+      if (now - told > kSayAgain) {
+        told = now;
+        spdlog::warn("ulimit -n leaves fewer than {} descriptors: callers wait until connections end",
+                     kDescriptorsKept);
+      }
+      core::SleepUntil(now + kLookAgain);
+      if (closes_) return;
+      continue;
+    }
+    for (const pollfd& one : polled) {
+      if ((one.revents & (POLLHUP | POLLNVAL)) != 0) return;  // the destructor has shut it down
+      if ((one.revents & POLLIN) == 0) continue;
+      const int connection = ::accept4(one.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      if (connection < 0) continue;
+      const int yes = 1;
+      ::setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters made;
+      made.listener_fd = one.fd;
+      made.fd = connection;
+      acceptor_->HandleNewConnection(&made);
+    }
+  }
+}
 
 absl::StatusOr<std::unique_ptr<ListeningServer>> ListeningServer::Start(CallService& service, int64_t fragments,
                                                                         core::Address& address,
@@ -31,20 +132,26 @@ absl::StatusOr<std::unique_ptr<ListeningServer>> ListeningServer::Start(CallServ
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);  // for reflection only; other calls never block
   // No memory quota: with one of 512 MB, gRPC 1.51 held 3.8 GB of partly received messages, and 0.9 GB without.
   builder.SetResourceQuota(grpc::ResourceQuota("reflection").SetMaxThreads(kReflectionThreads));
-  int port = 0;
-  builder.AddListeningPort(
-      address.Text(), tls.given() ? transport::TlsServerCredentials(tls) : grpc::InsecureServerCredentials(), &port);
-  service.Register(builder);
-  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr || port == 0) {
+  std::unique_ptr<ListeningServer> server(new ListeningServer(Listen(address)));
+  if (server->sockets_.empty()) {
     return absl::UnavailableError("--listen: " + core::WhyNotListening(address.host, address.port));
   }
-  server->GetHealthCheckService()->SetServingStatus(v1::Coordinator::service_full_name(), true);
-  address.port = port;
-  return std::unique_ptr<ListeningServer>(new ListeningServer(std::move(server)));
+  server->acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      tls.given() ? transport::TlsServerCredentials(tls) : grpc::InsecureServerCredentials());
+  service.Register(builder);
+  server->server_ = builder.BuildAndStart();
+  if (server->server_ == nullptr) return absl::UnavailableError("--listen: gRPC's server does not start");
+  server->server_->GetHealthCheckService()->SetServingStatus(v1::Coordinator::service_full_name(), true);
+  server->thread_ = core::Thread([accepts = server.get()] { accepts->Accept(); });
+  return server;
 }
 
 ListeningServer::~ListeningServer() {
+  closes_ = true;
+  for (const auto& socket : sockets_) ::shutdown(socket.get(), SHUT_RDWR);
+  if (!thread_.joinable()) return;  // it could not be started
+  thread_.Join();
   server_->Shutdown(core::SystemClock().Calendar() + kShutdownGrace);
   server_->Wait();
 }

@@ -1,17 +1,24 @@
 // A gRPC server that listens, with gRPC's own services for health and reflection, which reveal nothing about the run
-// and require no token.
+// and require no token. Connections are accepted here: gRPC 1.51 listens no more once it has met the limit of
+// descriptors (ulimit -n), and the state's files need some. While fewer than kDescriptorsKept are free, callers wait.
 #pragma once
 
 #include <grpcpp/server.h>
 
+#include <atomic>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/address.h"
+#include "core/thread.h"
+#include "formats/posix_file.h"
 #include "server/calls/call_service.h"
 #include "transport/tls.h"
 
 namespace causeway::server {
+
+inline constexpr int kDescriptorsKept = 32;
 
 class ListeningServer {
  public:
@@ -22,9 +29,17 @@ class ListeningServer {
   ~ListeningServer();
 
  private:
-  explicit ListeningServer(std::unique_ptr<grpc::Server> server) : server_(std::move(server)) {}
+  using Sockets = std::vector<formats::FileDescriptor>;
 
-  const std::unique_ptr<grpc::Server> server_;
+  explicit ListeningServer(Sockets sockets) : sockets_(std::move(sockets)) {}
+  static Sockets Listen(core::Address& address);
+  void Accept();
+
+  const Sockets sockets_;
+  std::atomic<bool> closes_ = false;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::unique_ptr<grpc::Server> server_;
+  core::Thread thread_;  // uses everything above
 };
 
 }  // namespace causeway::server

@@ -206,7 +206,8 @@ void FindStalled(const SiteStatus& site, Alarms& alarms) {
        .severity = Severity::kWarning,
        .site = site.name,
        .text = absl::StrCat(now, "; ", link.redials,
-                            " were made anew since it was started. Look at the firewall or proxy between")});
+                            " were made anew since it was started. Either the way between loses them (a firewall, a "
+                            "proxy), or one of the two ends stood still")});
 }
 
 void FindNoCheckpoint(const SiteStatus& site, Alarms& alarms) {

@@ -44,7 +44,7 @@ absl::Status CheckNothingForeign(const std::string& directory) {
 std::string AfterFailure(const std::string& state_dir) {
   std::error_code error;
   if (std::filesystem::exists(state_dir + "/log", error) || error) {
-    return "what was acknowledged before is safe, and the next start goes on from there";
+    return "what was acknowledged is on the disk, unless a sync has failed; the next start goes on from there";
   }
   return absl::StrCat("--state_dir=", state_dir,
                       " is gone, or what was in it: restore a backup, or start on an empty "

@@ -5,6 +5,7 @@ import pathlib
 import stat
 import subprocess
 import tempfile
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -154,6 +155,12 @@ class Certs(unittest.TestCase):
         self.openssl("x509", "-in", self.out / "a.pem", "-noout", "-checkend", str(29 * 86400))
         with self.assertRaises(subprocess.CalledProcessError):
             self.openssl("x509", "-in", self.out / "a.pem", "-noout", "-checkend", str(31 * 86400))
+
+    def test_they_hold_on_a_machine_whose_clock_is_an_hour_late(self):
+        self.certs("--coordinator", "eu", "--site", "a")
+        late = str(int(time.time()) - 3500)
+        self.openssl("verify", "-attime", late, "-CAfile", self.out / "ca.pem", self.out / "a.pem",
+                     self.out / "coordinator.pem")
 
     def test_mistakes_are_named_and_nothing_is_made(self):
         for arguments, message in [(["--days", "soon"], "got 'soon'"), (["--site", "../a"], "got '../a'"),

@@ -175,7 +175,7 @@ class StateDirTest(BadInputTest):
 
         run.start_coordinator(preexec_fn=limit_files)
         self.assertEqual(run.coordinator.wait(), FAILED)
-        self.assertIn("what was acknowledged before is safe", run.coordinator.log())
+        self.assertIn("what was acknowledged is on the disk, unless a sync has failed", run.coordinator.log())
         run.start_coordinator()
         self.assertGreaterEqual(run.rounds(), 2)
         run.await_rounds(run.rounds() + 2)  # the site goes on

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import subprocess
 import unittest
 
 from harness import BAD_INPUT, DONE, DigestBook, EndToEndTest, eventually, synthetic
@@ -107,6 +108,29 @@ class CheckpointTest(EndToEndTest):
             eventually(lambda: run.site("eu").get("state") == "training", "eu trains again", seconds=5)
         self.assert_agreement(run)
         self.assertEqual(self.merged_twice(run), [])
+
+    def test_a_worker_that_is_killed_on_a_full_disk_starts_on_it_and_says_that_it_saves_nothing(self):
+        run = self.new_run(config_of(run={"steps": 0}))
+        disk = run.folder / "checkpoints-eu"
+        disk.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", disk], capture_output=True).returncode:
+            self.skipTest("a disk of its own takes root")
+        self.addCleanup(subprocess.run, ["umount", "-l", disk])
+        run.start_coordinator()
+        for site in SITES:
+            self.start_worker(run, site)
+        eventually(lambda: list(disk.glob("[0-9]*[0-9]/sync.json")), "a checkpoint")
+        with self.assertRaises(OSError), open(disk / "other", "wb", buffering=0) as other:
+            while True:
+                other.write(bytes(4096))
+        run.workers["eu"].kill()
+        self.start_worker(run, "eu")
+        eventually(lambda: "goes on without a checkpoint" in run.workers["eu"].log(), "it says so")
+        run.await_rounds(run.rounds() + 3)
+        eventually(lambda: ("no_checkpoint", "eu") in [(one["name"], one.get("site")) for one in run.status()["alarms"]],
+                   "the alarm")
+        (disk / "other").unlink()
+        eventually(lambda: "no_checkpoint" not in [one["name"] for one in run.status()["alarms"]], "its end")
 
     def test_a_directory_of_another_site_is_refused(self):
         run = self.start(config_of(membership={"min_sites": 3}))

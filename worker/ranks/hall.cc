@@ -34,8 +34,8 @@ grpc::Status Hall::Meet(grpc::ServerContext* context,
                         grpc::ServerReaderWriter<v1::MeetReply, v1::MeetMessage>* stream) {
   v1::MeetRequest request;
   const std::string caller = context->peer();  // of one that is cancelled it is unknown
-  if (!Arrive(context)) return {grpc::StatusCode::RESOURCE_EXHAUSTED, "too many that have not proven the key"};
-  const bool proven = IsRank(*stream, request);
+  if (!Arrive(context, caller)) return {grpc::StatusCode::RESOURCE_EXHAUSTED, "too many that have not proven the key"};
+  const bool proven = IsRank(context, *stream, request);
   Leave(context);
   if (!proven) {
     spdlog::warn("rank 0: {} was refused: it does not know the ranks' key", caller);
@@ -68,9 +68,14 @@ absl::Status Hall::Meet(const v1::MeetRequest& request, std::chrono::nanoseconds
   return absl::OkStatus();
 }
 
-bool Hall::IsRank(grpc::ServerReaderWriter<v1::MeetReply, v1::MeetMessage>& stream, v1::MeetRequest& request) const {
+bool Hall::IsRank(grpc::ServerContext* context, grpc::ServerReaderWriter<v1::MeetReply, v1::MeetMessage>& stream,
+                  v1::MeetRequest& request) {
   v1::MeetMessage message;
   if (!stream.Read(&message)) return false;
+  {
+    const core::MutexLock lock(mutex_);
+    if (const auto stranger = strangers_.find(context); stranger != strangers_.end()) stranger->second.silent = false;
+  }
   v1::MeetReply own;
   own.set_nonce(NewNonce());
   const std::string challenge = message.nonce() + own.nonce();
@@ -80,10 +85,29 @@ bool Hall::IsRank(grpc::ServerReaderWriter<v1::MeetReply, v1::MeetMessage>& stre
          request.ParseFromString(message.request());
 }
 
-bool Hall::Arrive(grpc::ServerContext* context) {
+bool Hall::Arrive(grpc::ServerContext* context, const std::string& caller) {
   core::MutexLock lock(mutex_);
-  if (strangers_.size() >= kStrangersPerRank * meeting_->ranks.size()) return false;
-  strangers_[context] = core::SystemClock().Now() + kLongestStranger;
+  if (strangers_.size() >= kStrangersPerRank * meeting_->ranks.size() && !MakeRoom()) return false;
+  strangers_[context] = {.address = caller.substr(0, caller.rfind(':')),
+                         .until = core::SystemClock().Now() + kLongestStranger};
+  return true;
+}
+
+// Its call ends, and no longer counts.
+bool Hall::MakeRoom() {
+  std::map<std::string, int> of_address;
+  for (const auto& [context, stranger] : strangers_) ++of_address[stranger.address];
+  auto longest = strangers_.end();
+  for (auto one = strangers_.begin(); one != strangers_.end(); ++one) {
+    if (!one->second.silent) continue;
+    const auto rank = [&](const Stranger& stranger) {
+      return std::pair(-of_address[stranger.address], stranger.until);
+    };
+    if (longest == strangers_.end() || rank(one->second) < rank(longest->second)) longest = one;
+  }
+  if (longest == strangers_.end()) return false;
+  longest->first->TryCancel();
+  strangers_.erase(longest);
   return true;
 }
 
@@ -97,8 +121,8 @@ void Hall::EndLateStrangers() {
   while (!closes_) {
     lock.WaitFor(changed_, kLookAtStrangers, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closes_; });
     const core::Clock::TimePoint now = core::SystemClock().Now();
-    for (const auto& [context, until] : strangers_) {
-      if (until <= now) context->TryCancel();
+    for (const auto& [context, stranger] : strangers_) {
+      if (stranger.until <= now) context->TryCancel();
     }
   }
 }

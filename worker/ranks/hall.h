@@ -3,8 +3,9 @@
 //   nonce ─► ◄─ nonce, rank 0's proof;  request, the rank's proof ─► … all have come? ◄─ all requests, or why not
 //
 // Those who have not proven the key are strangers: four for each rank at once, each for 5 s and with messages of 1 MB
-// at most; one that fails is refused alone, with a line in the log. After a meeting the next one begins; after one that
-// failed, all fail. Thread-safe.
+// at most; where all places are taken, the one who has said nothing for longest goes, of the address that has most
+// (ranks behind one address may share it). One that fails is refused alone, with a line in the log. After a meeting the
+// next one begins; after one that failed, all fail. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -52,8 +53,16 @@ class Hall final : public v1::Rendezvous::Service {
     bool is_over() const { return !failure.ok() || here == ranks.size(); }
   };
 
-  bool IsRank(grpc::ServerReaderWriter<v1::MeetReply, v1::MeetMessage>& stream, v1::MeetRequest& request) const;
-  bool Arrive(grpc::ServerContext* context);
+  struct Stranger {
+    std::string address;  // without the port
+    core::Clock::TimePoint until;
+    bool silent = true;
+  };
+
+  bool IsRank(grpc::ServerContext* context, grpc::ServerReaderWriter<v1::MeetReply, v1::MeetMessage>& stream,
+              v1::MeetRequest& request);
+  bool Arrive(grpc::ServerContext* context, const std::string& caller);
+  bool MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Leave(grpc::ServerContext* context);
   void EndLateStrangers();
   static absl::Status Enter(Meeting& meeting, const v1::MeetRequest& request);
@@ -62,8 +71,7 @@ class Hall final : public v1::Rendezvous::Service {
   const RankKey key_;
   core::Mutex mutex_;
   core::Condition changed_;
-  std::map<grpc::ServerContext*, core::Clock::TimePoint> strangers_
-      ABSL_GUARDED_BY(mutex_);  // and how long they may stay
+  std::map<grpc::ServerContext*, Stranger> strangers_ ABSL_GUARDED_BY(mutex_);
   bool closes_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<Meeting> meeting_ ABSL_GUARDED_BY(mutex_);
   core::Thread watcher_;  // uses everything above

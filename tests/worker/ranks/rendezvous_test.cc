@@ -72,6 +72,30 @@ TEST_F(RendezvousTest, StrangersAreRefusedAloneAndTheRanksMeet) {
   EXPECT_TRUE(rank0.ok()) << rank0;
 }
 
+// They come again as soon as they have gone, from the address that the ranks have, too.
+TEST_F(RendezvousTest, EightRanksBehindOneAddressMeetBesideSixtyFourCallersWhoSayNothing) {
+  std::atomic<bool> over = false;
+  std::vector<std::thread> silent;
+  for (int i = 0; i < 64; ++i) {
+    silent.emplace_back([&] {
+      while (!over) {
+        grpc::ClientContext context;
+        context.set_wait_for_ready(true);
+        context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
+        const auto stream = stub_->Meet(&context);
+        v1::MeetReply reply;
+        while (stream->Read(&reply)) continue;
+        EXPECT_NE(stream->Finish().error_code(), grpc::OK);
+      }
+    });
+  }
+  for (const absl::Status& status : OnRanks(8, [&](int rank) { return Meet(rank, 8).status(); })) {
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  over = true;
+  for (std::thread& one : silent) one.join();
+}
+
 TEST_F(RendezvousTest, RankWithAnotherKeySaysSo) {
   std::thread rank0([this] {
     const auto met = MeetOnce(
