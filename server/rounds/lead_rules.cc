@@ -93,7 +93,7 @@ bool LeadRules::MayEnter(const SiteId& site) {
     return true;
   facts_.state.sites[site].reason =
       absl::StrCat("ready; enters in ", (loop->second.until_ms - facts_.now_ms + 999) / 1000, " s: its last ",
-                   loop->second.stays, " stays ended by its lease with nothing merged");
+                   loop->second.stays, " stays ended by its lease as soon as they had begun");
   return false;
 }
 
@@ -132,6 +132,7 @@ Enter LeadRules::EnterNow(const SiteId& site) {
   record.first_versions = enter.entry.first_versions;
   record.starts_anew = false;
   facts_.links[site].entry_step = enter.entry.step;
+  facts_.links[site].entered_ms = facts_.now_ms;
   enter.entry.sites = facts_.ActiveSites();
   enter.entry.stay = record.stay;
   return enter;

@@ -48,6 +48,7 @@ void MemberRules::Connect(const SiteId& site, bool resumed) {
   if (resumed) {
     now.completed_at = std::move(link.completed_at);
     now.merged = link.merged;
+    now.entered_ms = link.entered_ms;
     now.gave_ms = link.gave_ms;
   }
   link = std::move(now);
@@ -130,7 +131,9 @@ void MemberRules::DrainAll(const std::string& reason) {
 
 void MemberRules::NoteEnd(const Dropped& dropped) {
   if (!core::IsActive(facts_.state.sites[dropped.site].state)) return;
-  if (facts_.links[dropped.site].merged) {
+  const RunFacts::Link& link = facts_.links[dropped.site];
+  const int64_t heard_ms = link.deadline_ms - lease_ms();
+  if (link.merged && heard_ms - link.entered_ms >= lease_ms()) {
     facts_.crash_loops.erase(dropped.site);
   } else if (dropped.ended == core::Ended::kExpired) {
     RunFacts::CrashLoop& loop = facts_.crash_loops[dropped.site];

@@ -26,6 +26,7 @@ struct RunFacts {
     std::vector<core::Version> completed_at;  // the versions when it was first completing in this stay
     bool cut_off = false;                     // it reports, but has not heard from us for long
     bool merged = false;                      // a round has had a contribution of this stay
+    int64_t entered_ms = 0;
     int64_t gave_ms = 0;        // of one that is to leave: its last contribution since, or when it was asked
     core::Step entry_step = 0;  // the one sent to it; reports of earlier steps predate its arrival
     std::string standing_still;
@@ -38,7 +39,8 @@ struct RunFacts {
   core::RoundState state;
   int64_t now_ms;                      // of the latest event
   std::map<core::SiteId, Link> links;  // of the sites that are not gone: MemberRules
-  // Names whose stays end by their lease, one after the other, with nothing merged: MemberRules.
+  // Names whose stays end by their lease, one after the other, with nothing merged or after less than a lease: such a
+  // stay costs the others more than it gives. MemberRules.
   struct CrashLoop {
     int stays = 0;
     int64_t until_ms = 0;  // it enters no earlier, where others train

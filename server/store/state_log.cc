@@ -210,9 +210,12 @@ absl::Status StateLog::CheckReaches(const std::string& state_dir, const std::opt
                                             ", so that it is damaged; ", kNothingChanged));
   }
   const formats::NumberedFiles files = Files(state_dir);
-  return absl::DataLossError(absl::StrCat(found ? files.Path(found->last_file) : files.folder, ": ends with record ",
-                                          end, ", but ", witness, " was written after record ", sequence, "; ",
-                                          kNothingChanged));
+  return absl::DataLossError(
+      absl::StrCat(found ? files.Path(found->last_file) : files.folder, ": ends with record ", end, ", but ", witness,
+                   " was written after record ", sequence,
+                   " (if another coordinator runs on it, whose lock file was removed, leave it to "
+                   "that one); ",
+                   kNothingChanged));
 }
 
 absl::StatusOr<std::unique_ptr<StateLog>> StateLog::Begin(const std::string& state_dir, const Found& found,

@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/ids.h"
 #include "core/manifest.h"
 #include "core/membership.h"
 #include "core/progress.h"
@@ -25,10 +26,41 @@
 #include "offload/decay_segments.h"
 #include "worker/model/tensor_values.h"
 #include "worker/optimizer/onebit_adam.h"
-#include "worker/optimizer/rate_schedule.h"
 #include "worker/optimizer/trainer_file.h"
 
 namespace causeway::worker {
+
+// The learning rate of a site's inner steps: over the run's steps or, with run.tokens, over the tokens of all its
+// sites.
+//
+//   lr ┤    ╭─╮            linear from lr / warmup to lr over the warm-up, then a cosine down to a tenth of lr at the
+//   end;
+//      │   ╱   ╲           constant where the end is open or the schedule is constant
+//      │  ╱     ╲__
+//      └─┴──────────┴──►   place: step t of run.steps, or tokens of run.tokens, of which all awaited sites take
+//                          RunConfig::TokensOfAStep in what counts as a step
+//
+// In quorum mode sites differ in speed: by steps, each would be at another learning rate at the same time. One owner
+// thread. Source: docs/trainer.md.
+// lr at `place` of `end`, in steps, whole or not; end 0: open.
+double LearningRate(const core::InnerConfig& config, double end, double place);
+
+class RateSchedule {
+ public:
+  explicit RateSchedule(const core::RunConfig& config) { Change(config); }
+
+  void Change(const core::RunConfig& config);  // from the next step on
+  void MoveTo(int64_t run_tokens) { run_tokens_ = run_tokens; }
+
+  double At(core::Step t) const;  // of step t, which counts where run.tokens is not set
+
+ private:
+  core::InnerConfig inner_;
+  core::Step steps_ = 0;
+  double tokens_ = 0;          // of the run; 0: its steps count
+  double tokens_of_step_ = 1;  // of all awaited sites
+  int64_t run_tokens_ = 0;
+};
 
 class InnerOptimizer : public OptimizerState {
  public:

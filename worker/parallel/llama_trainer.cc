@@ -3,23 +3,92 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/manifest.h"
 #include "core/random.h"
 #include "formats/text_file.h"
 #include "worker/model/machine_speeds.h"
+#include "worker/model/tensor_values.h"
 #include "worker/optimizer/trainer_file.h"
 #include "worker/parallel/host_parts.h"
+#include "worker/parallel/layout.h"
 #include "worker/parallel/level_shards.h"
 #include "worker/parallel/pipeline_place.h"
-#include "worker/parallel/state_gather.h"
 #include "worker/parallel/traced_stages.h"
+#include "worker/ranks/rank_steps.h"
 
 namespace causeway::worker {
+
+// Gathers a trainer's state at rank 0, to write a checkpoint from, where its ranks hold pieces of tensors.
+// The pieces of the whole manifest that a rank holds as tensors of its own, in its order; `rank` is the first that has
+// the piece, and sends it. The same on all ranks.
+using StatePieces = std::function<std::vector<Piece>(int rank)>;
+
+// θ and the optimizer's tensors of each piece go from the rank that sends it to rank 0, which returns them whole, in
+// the order of `whole`; other ranks return none. Every rank calls it, with what it holds. INTERNAL: a rank has failed.
+absl::StatusOr<std::vector<GatheredTensor>> GatherTensors(const TrainerRanks& ranks, const core::Manifest& whole,
+                                                          const core::Manifest& held, const TensorValues& parameters,
+                                                          OptimizerState& optimizer, const StatePieces& pieces_of);
+
+absl::StatusOr<std::vector<GatheredTensor>> GatherTensors(const TrainerRanks& ranks, const core::Manifest& whole,
+                                                          const core::Manifest& held, const TensorValues& parameters,
+                                                          OptimizerState& optimizer, const StatePieces& pieces_of) {
+  std::vector<formats::TensorData> state;
+  std::map<std::string, std::string> metadata;
+  for (size_t i = 0; i < held.size(); ++i) {
+    state.push_back({held[i].name, held[i].shape, parameters[static_cast<int>(i)]});
+  }
+  RETURN_IF_ERROR(optimizer.AppendState(state, metadata));
+  const size_t kinds = state.size() / held.size();  // θ, and what the optimizer has of each tensor
+  // After θ, tensor by tensor: "first_moment.NAME", "second_moment.NAME".
+  const auto at = [&](size_t kind, size_t i) { return kind == 0 ? i : held.size() + i * (kinds - 1) + kind - 1; };
+  std::vector<GatheredTensor> gathered;
+  for (size_t kind = 0; kind < kinds && ranks.rank() == 0; ++kind) {
+    const std::string& first = state[at(kind, 0)].name;
+    const std::string prefix = first.substr(0, first.size() - held[0].name.size());
+    for (const core::TensorSpec& spec : whole) {
+      gathered.push_back({prefix + spec.name, spec.shape, std::vector<float>(static_cast<size_t>(spec.NumValues()))});
+    }
+  }
+  Collectives::Ticket ticket = 0;
+  for (int from = 0; from < ranks.world(); ++from) {
+    if (ranks.rank() != 0 && ranks.rank() != from) continue;
+    const std::vector<Piece> pieces = pieces_of(from);
+    for (size_t kind = 0; kind < kinds; ++kind) {
+      for (size_t i = 0; i < pieces.size(); ++i) {
+        if (pieces[i].rank != from) continue;
+        if (ranks.rank() != 0) {
+          ticket = ranks.values->Send(BytesOf(state[at(kind, i)].values), 0);
+          continue;
+        }
+        std::vector<float>& values = gathered[kind * whole.size() + static_cast<size_t>(pieces[i].tensor)].values;
+        const std::span<float> to =
+            std::span(values).subspan(static_cast<size_t>(pieces[i].first), static_cast<size_t>(pieces[i].count));
+        if (from == 0) {
+          std::ranges::copy(state[at(kind, i)].values, to.begin());
+        } else {
+          ticket = ranks.values->Receive(BytesOf(to), from);
+        }
+      }
+    }
+  }
+  const absl::Status done = ticket == 0 ? absl::OkStatus() : ranks.values->Await(ticket, TimeoutOf(ranks.timeout_s));
+  optimizer.Saved();
+  RETURN_IF_ERROR(RankFailure(done));
+  return gathered;
+}
+
 namespace {
 
 constexpr int64_t kMaxFileBytes = int64_t{64} << 20;

@@ -7,7 +7,7 @@
 //
 // A rank with another world or another identity, or a rank that appears twice, ends it for all, with both values in the
 // message; a rank that does not come ends it after the timeout, with its number. Only who proves the site's key counts
-// (worker/ranks/hall.h). The text is plain, since it stays inside a site.
+// (class Hall). The text is plain, since it stays inside a site.
 #pragma once
 
 #include <memory>

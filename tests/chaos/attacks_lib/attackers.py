@@ -4,6 +4,7 @@ import contextlib
 import json
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "e2e"))
 from hostile_messages import SITE, Messages  # noqa: E402, F401
 
 NUM_NAMES = 1_023
+HONEST = "name-0"  # an attacker with an honest gradient: it is in no quarantine
 
 
 class Flood:
@@ -50,6 +52,63 @@ class Worker:
         worker = self.place.sites.pop(SITE)
         worker.send(signal.SIGTERM)  # killed, it would be waited for until its lease ends
         worker.wait()
+
+
+class Watched:
+    """Something that goes on in a thread from start() to stop()."""
+
+    def start(self, place, _):
+        self.place, self.over, self.told = place, threading.Event(), {}
+        self.thread = threading.Thread(target=self.work)
+        self.thread.start()
+
+    def stop(self):
+        self.over.set()
+        self.thread.join()
+        if worker := self.place.sites.pop(HONEST, None):
+            worker.kill()
+
+
+class Creep(Watched):
+    """A worker that sends a byte a second, for which the others' rounds wait; it is drained when the alarm says so."""
+
+    def work(self):
+        began = time.monotonic()
+        self.place.start_site(HONEST, flags=["--max_up_mbit=0.000008"])
+        while not self.over.wait(0.25):
+            alarms = (self.place.status() or {}).get("alarms", [])
+            if any(alarm["name"] == "round_stands" and alarm.get("site") == HONEST for alarm in alarms):
+                self.told["alarm_s"] = round(time.monotonic() - began, 1)
+                break
+        else:
+            return
+        subprocess.run([self.place.bin_dir / "causewayctl", "drain", f"--site={HONEST}", f"--coordinator={self.place.grpc}",
+                        self.place.token_of("operator")], check=True, capture_output=True)
+        while not self.over.wait(0.25):
+            gone = any(site["name"] == HONEST and site["state"] == "gone" for site in (self.place.status() or {"sites": []})["sites"])
+            if gone:
+                self.told["gone_s"] = round(time.monotonic() - began, 1)
+                break
+        if worker := self.place.sites.pop(HONEST, None):
+            worker.kill()
+
+
+class CrashLoop(Watched):
+    """A worker without a checkpoint that dies a second after it has entered, and is started again after two."""
+
+    def work(self):
+        self.told["starts"] = 0
+        while not self.over.is_set():
+            shutil.rmtree(self.place.folder / "checkpoints" / HONEST, ignore_errors=True)
+            log = self.place.folder / f"site-{HONEST}.log"
+            seen = log.read_text().count("enters after step") if log.exists() else 0
+            self.place.start_site(HONEST)
+            self.told["starts"] += 1
+            while not self.over.wait(0.1) and log.read_text().count("enters after step") == seen:
+                pass
+            self.over.wait(1)
+            self.place.sites.pop(HONEST).kill()
+            self.over.wait(2)
 
 
 class Http:
@@ -134,6 +193,8 @@ def attacks(messages, tokens):
     control = {**busy, "first": join, "streams": 4}
     return {
         "poison": (False, Worker()),
+        "creep": (False, Creep()),
+        "crash_loop": (False, CrashLoop()),
         "questions": (False, Flood("GetStatus", message=m.question("status", "StatusRequest"), streams=128, **busy)),
         "history": (False, Flood("GetHistory", message=m.question("history", "HistoryRequest", "limit: 10000"), streams=128,
                                  **busy)),
