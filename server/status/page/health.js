@@ -54,6 +54,14 @@ const ALARMS = {
     'The two sites send contributions of very different length',
     'Compare their learning rates, batches and data: which of them is meant so only you can say.'
   ],
+  round_stands: [
+    'The others wait for one site',
+    'Look at its log and its link: an upload may creep, or a step hang. causewayctl drain ends its place after a lease.'
+  ],
+  file_refused: [
+    'A file of credentials cannot be taken as it is now',
+    'The text names it and what is wrong. What was read before stays in use; the next start would fail.'
+  ],
   unknown_lineage: [
     'Sites of another run wait',
     'They hold parameters that this state directory does not know. Start the coordinator on the right directory, or rebuild it from the sites (--rebuild_from_sites).'
