@@ -6,7 +6,8 @@
 //
 // A site that has gone faster than its credit for a minute is believed. Where no other site has a pace, and after a
 // restart until a site's next contribution, nothing is bounded. A round's steps are always believed.
-// Pure; one owner at a time. Source: docs/security.md, section "Counts".
+// Pure; one owner at a time. Source: docs/decisions/0044-counts-as-they-were-heard.md; docs/security.md, section
+// "Counts".
 #pragma once
 
 #include <cstdint>

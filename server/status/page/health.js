@@ -60,7 +60,7 @@ const ALARMS = {
   ],
   file_refused: [
     'A file of credentials cannot be taken as it is now',
-    'The text names it and what is wrong. What was read before stays in use; the next start would fail.'
+    'The text names it and what is wrong. The contents of before stay in use; the next start would fail.'
   ],
   unknown_lineage: [
     'Sites of another run wait',
