@@ -12,7 +12,9 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -54,12 +56,11 @@ int PortOf(const formats::FileDescriptor& listener) {
 }
 
 // The kernel gives the lowest number that is free.
-bool FewDescriptorsLeft() {
+int64_t DescriptorsLeft() {
   rlimit limit = {};
   const formats::FileDescriptor lowest(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0));
-  if (!lowest.is_open()) return true;
-  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
-         static_cast<rlim_t>(lowest.get()) + kDescriptorsKept >= limit.rlim_cur;
+  if (!lowest.is_open() || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  return static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, INT32_MAX)) - lowest.get();
 }
 
 }  // namespace
@@ -94,14 +95,14 @@ ListeningServer::Sockets ListeningServer::Listen(core::Address& address) {
 void ListeningServer::Accept() {
   std::vector<pollfd> polled;
   for (const auto& socket : sockets_) polled.push_back({.fd = socket.get(), .events = POLLIN});
-  core::Clock::TimePoint told = {};
+  const int64_t kept = std::min<int64_t>(kDescriptorsKept, DescriptorsLeft() / 4);
+  std::optional<core::Clock::TimePoint> told;
   while (::poll(polled.data(), polled.size(), -1) >= 0 || errno == EINTR) {
-    if (FewDescriptorsLeft()) {
+    if (DescriptorsLeft() <= kept) {
       const core::Clock::TimePoint now = core::SystemClock().Now();
-      if (now - told > kSayAgain) {
+      if (!told || now - *told > kSayAgain) {
         told = now;
-        spdlog::warn("ulimit -n leaves fewer than {} descriptors: callers wait until connections end",
-                     kDescriptorsKept);
+        spdlog::warn("ulimit -n leaves {} descriptors, for the state: callers wait until connections end", kept);
       }
       core::SleepUntil(now + kLookAgain);
       if (closes_) return;

@@ -1,6 +1,7 @@
 // A gRPC server that listens, with gRPC's own services for health and reflection, which reveal nothing about the run
 // and require no token. Connections are accepted here: gRPC 1.51 listens no more once it has met the limit of
-// descriptors (ulimit -n), and the state's files need some. While fewer than kDescriptorsKept are free, callers wait.
+// descriptors (ulimit -n), and the state's files need some: kDescriptorsKept, or a quarter of what there is. Callers
+// wait meanwhile.
 #pragma once
 
 #include <grpcpp/server.h>

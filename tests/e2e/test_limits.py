@@ -55,7 +55,7 @@ class Limits(EndToEndTest):
         run.await_rounds(1)
         host, port = run.grpc.split(":")
         idle = [socket.create_connection((host, int(port)), timeout=30) for _ in range(300)]
-        eventually(lambda: "ulimit -n leaves fewer than 32 descriptors" in run.coordinator.log(), "the log says so")
+        eventually(lambda: "descriptors, for the state: callers wait" in run.coordinator.log(), "the log says so")
         run.await_rounds(run.rounds() + 20)  # with snapshots
         for connection in idle:
             connection.close()
