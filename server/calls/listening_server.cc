@@ -31,8 +31,6 @@ constexpr auto kSayAgain = std::chrono::minutes(1);
 constexpr auto kLookAgain = std::chrono::milliseconds(50);
 constexpr int kReflectionThreads = 8;  // each open reflection stream has one; any peer that may connect may use it
 
-bool IsAny(const core::Address& address) { return address.host == "0.0.0.0" || address.host == "::"; }
-
 // A socket that listens there, for both families where that is any address; closed if it cannot be had.
 formats::FileDescriptor ListenAt(const addrinfo& at, bool both) {
   formats::FileDescriptor listener(
@@ -68,7 +66,7 @@ int64_t DescriptorsLeft() {
 // At the addresses of the host's name that can be had, on one port.
 ListeningServer::Sockets ListeningServer::Listen(core::Address& address) {
   Sockets sockets;
-  const bool any = IsAny(address);
+  const bool any = address.host == "0.0.0.0" || address.host == "::";
   const addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM};
   for (const std::string& host : any ? std::vector<std::string>{"::", "0.0.0.0"} : std::vector{address.host}) {
     addrinfo* found = nullptr;
