@@ -13,15 +13,16 @@ void Heard::Trained::Report(int64_t says, const std::optional<Bound>& bound, int
   reported = now_reported;
   const double earned = bound ? bound->of_a_ms * static_cast<double>(now_ms - heard_ms) : gained;
   credit = std::min(credit, bound ? bound->of_a_round : 0) + earned;
-  if (gained <= credit) {
-    fast_since_ms.reset();
-    credit -= gained;
-    believed += gained;
-    return;
+  const bool fast = gained > credit;
+  if (!fast) fast_since_ms.reset();
+  if (fast && !fast_since_ms) fast_since_ms = heard_ms;
+  const double taken = !fast || Trusted(now_ms) ? gained : credit;
+  believed += taken;
+  credit -= std::min(credit, taken);
+  // What contributions were believed beyond the reports is owed until the next, and no longer.
+  for (std::optional<double>& all : counted) {
+    if (all) all = std::min(*all, believed);
   }
-  if (!fast_since_ms) fast_since_ms = heard_ms;
-  believed += Trusted(now_ms) ? gained : credit;
-  credit = 0;
 }
 
 int64_t Heard::Trained::Believed(int64_t says, FragmentId fragment, const std::optional<Bound>& bound, int64_t heard_ms,
@@ -32,10 +33,9 @@ int64_t Heard::Trained::Believed(int64_t says, FragmentId fragment, const std::o
   return static_cast<double>(says) <= most ? says : static_cast<int64_t>(most);
 }
 
-// No debt: a site whose contributions were believed beyond its reports owes nothing later.
 void Heard::Trained::Count(int64_t amount, FragmentId fragment) {
   std::optional<double>& all = counted[fragment];
-  all = all ? std::min(believed, *all + static_cast<double>(amount)) : believed;
+  all = all ? *all + static_cast<double>(amount) : believed;
 }
 
 Heard::Bounds Heard::BoundsFor(const SiteId& site) const {
@@ -43,7 +43,7 @@ Heard::Bounds Heard::BoundsFor(const SiteId& site) const {
   const Pace::Rates others = pace_.FastestBut(site);
   if (others.steps > 0) bounds.steps = Bound{sync_every_, kFasterThanOthers * others.steps};
   if (others.tokens > 0) {
-    bounds.tokens = Bound{kFasterThanOthers * sync_every_ * others.tokens_of_a_step, kFasterThanOthers * others.tokens};
+    bounds.tokens = Bound{sync_every_ * others.tokens_of_a_step, kFasterThanOthers * others.tokens};
   }
   return bounds;
 }
