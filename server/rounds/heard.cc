@@ -19,7 +19,7 @@ void Heard::Trained::Report(int64_t says, const std::optional<Bound>& bound, int
   const double taken = !fast || Trusted(now_ms) ? gained : credit;
   believed += taken;
   credit -= std::min(credit, taken);
-  // What contributions were believed beyond the reports is owed until the next, and no longer.
+  // Contributions that were believed beyond the reports are owed until the next, and no longer.
   for (std::optional<double>& all : counted) {
     if (all) all = std::min(*all, believed);
   }
