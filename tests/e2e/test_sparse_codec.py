@@ -45,7 +45,7 @@ class SparseCodecTest(EndToEndTest):
         self.assertEqual(run.workers.pop("us").terminate(), DONE)
         book.await_agreement(run, ["asia", "eu"], run.newest() + 2)
         run.stop_all()
-        self.assertEqual(self.check_rounds(run), {2, 3})
+        self.assertEqual(self.check_rounds(run) - {1}, {2, 3})  # one of the two may leave before the other
 
     def test_in_quorum_mode_each_round_has_room_for_those_that_came(self):
         run = self.new_run(config_of({"mode": "quorum"}, min_quorum=1, max_staleness=4))
