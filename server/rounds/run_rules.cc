@@ -339,6 +339,7 @@ absl::Status RunRules::CheckContribution(const SiteId& site, const core::Session
 
 core::Admitted RunRules::Believed(const SiteId& site, core::FragmentId fragment,
                                   const core::Admitted& contribution) const {
+  if (parts_->facts.synchronous()) return contribution;  // its bits depend on no clock; rounds bound its steps
   return parts_->heard.Believed(site, fragment, contribution, parts_->facts.now_ms);
 }
 
