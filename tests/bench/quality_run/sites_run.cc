@@ -162,6 +162,7 @@ absl::StatusOr<QualityResult> RunSites(const QualityOptions& given) {
   curve->TakeStart({sites.front()->tensors().begin(), sites.front()->tensors().end()}, result);
   const absl::Status trained = Train(sites);
   if (!trained.ok() && !absl::IsDataLoss(trained)) return trained;
+  RETURN_IF_ERROR(coordinator->Finish());  // sites hear of the last round before its figures are noted
   TakeFigures(sites, *coordinator, result);
   if (!trained.ok()) {
     result.diverged = true;
