@@ -30,7 +30,7 @@ int64_t Heard::Trained::Believed(int64_t says, FragmentId fragment, const std::o
   if (!counted[fragment] || !bound || Trusted(now_ms)) return says;
   const double unheard = bound->of_a_round + bound->of_a_ms * static_cast<double>(now_ms - heard_ms);
   const double most = std::max(bound->of_a_round, believed - *counted[fragment] + unheard);
-  return static_cast<double>(says) <= most ? says : static_cast<int64_t>(most);
+  return static_cast<double>(says) <= most ? says : std::max<int64_t>(1, static_cast<int64_t>(most));  // a weight
 }
 
 void Heard::Trained::Count(int64_t amount, FragmentId fragment) {
