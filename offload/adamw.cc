@@ -186,6 +186,20 @@ AdamWArrays AdamWArrays::Part(int64_t first, int64_t size) const {
           .count = size};
 }
 
+CAUSEWAY_MULTIVERSION
+bool FollowCopy(std::span<const uint16_t> bfloat16_copy, std::span<float> parameters) {
+  CHECK(bfloat16_copy.size() == parameters.size());
+  const uint16_t* __restrict copy = bfloat16_copy.data();
+  float* __restrict p = parameters.data();
+  uint32_t differ = 0;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const uint32_t difference = core::ToBfloat16(p[i]) ^ uint32_t{copy[i]};
+    p[i] = difference == 0 ? p[i] : core::FromBfloat16(copy[i]);
+    differ |= difference;
+  }
+  return differ != 0;
+}
+
 void AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays) {
   const AdamWArrays& a = arrays;
   if (a.gradient == nullptr) {

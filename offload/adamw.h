@@ -57,6 +57,10 @@ struct AdamWArrays {
 
 void AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays);
 
+// Where the copy is not the parameter rounded, something else has written it: the parameter takes its value. True: one
+// has. The spans have one size.
+bool FollowCopy(std::span<const uint16_t> bfloat16_copy, std::span<float> parameters);
+
 // How the step goes through memory: which way is fastest depends on the processor (offload/walk_choice.h). No bit
 // depends on it.
 struct AdamWWalk {

@@ -116,9 +116,10 @@ class AdamWTensor(_Struct):
     _fields_ = [("struct_size", ctypes.c_uint32), ("gradient_dtype", ctypes.c_uint32),
                 ("moment_dtype", ctypes.c_uint32), ("seed", ctypes.c_uint32), ("count", _Long),
                 ("parameters", ctypes.c_void_p), ("first_moment", ctypes.c_void_p), ("second_moment", ctypes.c_void_p),
-                ("gradient", ctypes.c_void_p), ("bfloat16_copy", ctypes.c_void_p), ("lr", ctypes.c_double),
-                ("beta1", ctypes.c_double), ("beta2", ctypes.c_double), ("epsilon", ctypes.c_double),
-                ("weight_decay", ctypes.c_double), ("step", _Long)]
+                ("gradient", ctypes.c_void_p), ("bfloat16_copy", ctypes.c_void_p), ("followed", ctypes.c_void_p),
+                ("gradient_scale", ctypes.c_double), ("lr", ctypes.c_double), ("beta1", ctypes.c_double),
+                ("beta2", ctypes.c_double), ("epsilon", ctypes.c_double), ("weight_decay", ctypes.c_double),
+                ("step", _Long)]
 
 
 _P = ctypes.POINTER

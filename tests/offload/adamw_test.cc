@@ -196,6 +196,26 @@ TEST(AdamW, CopyInTheSamePassIsTheParametersRoundedToNearestEven) {
             -std::numeric_limits<float>::infinity());
 }
 
+TEST(AdamW, AParameterWhoseCopySomethingElseHasWrittenTakesItsValueAndTheOthersKeepTheirs) {
+  const std::vector<float> before = RandomValues(3, 301, 1.0f);
+  std::vector<uint16_t> copy;
+  for (float p : before) copy.push_back(core::ToBfloat16(p));
+  std::vector<float> p = before;
+  EXPECT_FALSE(FollowCopy(copy, p));
+  EXPECT_EQ(p, before);
+  copy[0] = core::ToBfloat16(3.0f);
+  copy[300] ^= 1;
+  EXPECT_TRUE(FollowCopy(copy, p));
+  std::vector<float> expected = before;
+  expected[0] = 3.0f;
+  expected[300] = core::FromBfloat16(copy[300]);
+  EXPECT_EQ(p, expected);
+  EXPECT_FALSE(FollowCopy(copy, p));
+  p[7] = std::numeric_limits<float>::quiet_NaN();
+  copy[7] = core::ToBfloat16(p[7]);
+  EXPECT_FALSE(FollowCopy(copy, p));  // not a number, rounded, is itself
+}
+
 TEST(AdamW, GradientsInBfloat16GiveTheBitsOfTheSameValuesInFloat32) {
   constexpr size_t kSize = 2500;
   std::vector<uint16_t> narrow;

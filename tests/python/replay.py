@@ -15,6 +15,7 @@ import threading
 import torch
 
 import causeway.torch as causeway
+from causeway import names
 from harness import EndToEndTest
 from test_mixed import needs_library
 
@@ -81,6 +82,7 @@ class Replay:
             for site in self.sites:
                 theta = dict(site.crossing())[name]
                 theta.data.copy_(self.alpha * theta.data + (1 - self.alpha) * value)
+                site.model_parameters[name].data.copy_(theta.data)
 
 
 class ReplayedSite(Site):
@@ -91,7 +93,11 @@ class ReplayedSite(Site):
     @contextlib.contextmanager
     def diloco(self, model, optimizer, replayed=None, **settings):
         """`replayed`: the names that cross; None: all. Settings are the product's alone."""
-        named = [(name, each) for name, each in model.named_parameters() if replayed is None or name in replayed]
+        self.model_parameters = {names.plain(name): each for name, each in model.named_parameters()}
+        trained = self.model_parameters
+        if isinstance(optimizer, causeway.OffloadedAdamW):
+            trained = optimizer.masters(trained.items(), settings.get("trained_later", ()))
+        named = [(name, each) for name, each in trained.items() if replayed is None or name in replayed]
         self.crossing = lambda: named
         self.replay.anchor = self.replay.anchor or {name: each.detach().clone() for name, each in named}
         yield self

@@ -13,6 +13,7 @@ import unittest.mock
 
 import torch
 
+import causeway.torch as causeway
 import charts
 from harness import DONE, EndToEndTest, eventually
 from llama_runs import LlamaTest, llama_config
@@ -151,6 +152,23 @@ class LateTest(EndToEndTest):
         trainer = fit(module, CausewayCallback(run.grpc, site="a"), ckpt_path=saved.best_model_path)
         first, rate = module.rates[0]
         self.assertEqual((rate, trainer.global_step), (0.1 / (1 + first), 30))
+
+    def test_masters_of_an_optimizer_that_lightning_makes_are_found(self):
+        class Narrow(Module):
+            def __init__(self):
+                super().__init__()
+                self.tiny = Tiny().bfloat16()
+
+            def configure_optimizers(self):
+                return causeway.OffloadedAdamW(self.parameters(), lr=1e-2)
+
+        run = self.start_run(run={"steps": 12}, outer={"optimizer": "sgd", "lr": 1.0}, sync={
+            "sync_every": 4, "num_fragments": 1, "fragment_sync_delay": 0, "fragment_update_alpha": 0.0})
+        module = Narrow()
+        fit(module, CausewayCallback(run.grpc, site="eu"))
+        anchor = run.export()
+        for name, parameter in module.named_parameters():
+            self.assertTrue(torch.equal(torch.from_numpy(anchor[name]).bfloat16(), parameter), name)
 
 
 @needs_lightning

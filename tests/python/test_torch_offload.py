@@ -94,7 +94,8 @@ class HostTest(unittest.TestCase):
 
     def test_parameters_and_settings_that_it_does_not_take_are_named(self):
         for parameters, words in (([torch.zeros(3, dtype=torch.float16)], "expected float32 or bfloat16, got torch.float16"),
-                                  ([torch.zeros(3, 4).t()], "expected contiguous tensors")):
+                                  (nn.LazyLinear(3).parameters(), "expected tensors with values, got those of a lazy module"),
+                                  ([torch.zeros(3, device="meta")], "got one on the device meta")):
             with self.assertRaisesRegex(ConfigError, words):
                 causeway.OffloadedAdamW(parameters)
         for settings, words in (({"k": 0}, r'k: expected "auto", "cpu" or an integer from 1 on, got 0'),

@@ -191,6 +191,8 @@ typedef struct causeway_adamw_tensor {
   void* second_moment;
   const void* gradient;
   uint16_t* bfloat16_copy; /* gets the parameters rounded to nearest; NULL: none */
+  uint8_t* followed; /* NULL, or: where the copy is not the parameters rounded, they take its value first, and this 1 */
+  double gradient_scale; /* of the gradient as it is taken: 1, or -1 to maximize */
   double lr, beta1, beta2, epsilon, weight_decay;
   int64_t step;
 } causeway_adamw_tensor;

@@ -136,9 +136,24 @@ struct Part {
   offload::AdamWArrays arrays;
   offload::NarrowMoments narrow;  // none: the arrays have moments
   offload::AdamWConstants constants;
+  uint8_t* followed = nullptr;
   int64_t first = 0;  // counted through all tensors
 
   void Step(int64_t begin, int64_t count) const {
+    if (followed == nullptr) return StepOf(begin, count);
+    constexpr int64_t kValues = 2048;  // which the first level of cache keeps from one pass to the other
+    for (const int64_t end = begin + count; begin < end; begin += kValues) {
+      const int64_t size = std::min(kValues, end - begin);
+      const offload::AdamWArrays here = arrays.Part(begin, size);
+      const auto values = static_cast<size_t>(size);
+      if (offload::FollowCopy({here.bfloat16_copy, values}, {here.parameters, values})) {
+        std::atomic_ref(*followed).store(1, std::memory_order_relaxed);
+      }
+      StepOf(begin, size);
+    }
+  }
+
+  void StepOf(int64_t begin, int64_t count) const {
     const offload::AdamWArrays here = arrays.Part(begin, count);
     if (narrow.first == nullptr) return AdamWStep(constants, here);
     AdamWStep(constants, here, {narrow.first + begin, narrow.second + begin, narrow.seed, begin});
@@ -162,8 +177,10 @@ Part PartOf(const causeway_adamw_tensor& tensor, int64_t first) {
                                                .beta1 = tensor.beta1,
                                                .beta2 = tensor.beta2,
                                                .epsilon = tensor.epsilon,
-                                               .weight_decay = tensor.weight_decay},
+                                               .weight_decay = tensor.weight_decay,
+                                               .gradient_scale = static_cast<float>(tensor.gradient_scale)},
                                               tensor.step),
+          .followed = tensor.bfloat16_copy == nullptr ? nullptr : tensor.followed,
           .first = first};
 }
 

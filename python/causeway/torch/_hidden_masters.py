@@ -34,7 +34,7 @@ class HiddenMasters:
     """Looks at a sample of θ until it has seen twice that moves stay. On each rank for itself."""
 
     def __init__(self, tensors: Mapping[int, torch.Tensor], may_end: bool) -> None:
-        """`tensors`: those that are synced, by their numbers. `may_end`: signs may end the site, since the optimizer's hooks
+        """`tensors`: those that are synced and are no masters themselves, by their numbers. `may_end`: signs may end the site, since the optimizer's hooks
         tell its work from what the script itself does to θ."""
         self._may_end = may_end
         self._parts: list[tuple[int, torch.Tensor, int]] = []

@@ -34,8 +34,8 @@ class _Pages(mmap.mmap):
                 torch.cuda.cudart().cudaHostUnregister(self._pinned)  # type: ignore[no-untyped-call]
 
 
-def host_array(count: int, dtype: torch.dtype, pinned: bool, place: int = 0) -> torch.Tensor:
-    """Zeros. `place`: another for each array that is used with others. Raises ConfigError if the host lacks the memory."""
+def _pages(count: int, dtype: torch.dtype, pinned: bool, place: int) -> tuple[_Pages, int]:
+    """Memory with room for `count` values, and where the first of them begins."""
     begin = place * _STAGGER
     size = begin + count * dtype.itemsize
     available = available_bytes() if pinned else None
@@ -45,18 +45,29 @@ def host_array(count: int, dtype: torch.dtype, pinned: bool, place: int = 0) -> 
     pages = _Pages(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError):  # a kernel without them
         pages.madvise(mmap.MADV_HUGEPAGE)
-    whole = torch.frombuffer(pages, dtype=torch.uint8)
     if pinned and size > 0:
-        pages.pin(whole.data_ptr())
-    return whole[begin:begin + count * dtype.itemsize].view(dtype)
+        pages.pin(torch.frombuffer(pages, dtype=torch.uint8).data_ptr())
+    return pages, begin
+
+
+def host_array(count: int, dtype: torch.dtype, pinned: bool, place: int = 0) -> torch.Tensor:
+    """Zeros. `place`: another for each array that is used with others. Raises ConfigError if the host lacks the memory."""
+    return _tensor(*_pages(count, dtype, pinned, place), dtype, count)
 
 
 def slices(shapes: Sequence[torch.Size], dtype: torch.dtype, pinned: bool, place: int) -> list[torch.Tensor]:
-    """A tensor of zeros of each shape, all in one array."""
+    """A tensor of zeros of each shape, all in one array; each has a storage of its own, so that saving one saves no other."""
     step = _ALIGNED // dtype.itemsize
     firsts = list(starts((shape.numel() for shape in shapes), step))
-    flat = host_array(firsts[-1], dtype, pinned, place)
-    return [flat[first:first + shape.numel()].view(shape) for first, shape in zip(firsts, shapes)]
+    pages, begin = _pages(firsts[-1], dtype, pinned, place)
+    return [_tensor(pages, begin + first * dtype.itemsize, dtype, shape.numel()).view(shape)
+            for first, shape in zip(firsts, shapes)]
+
+
+def _tensor(pages: _Pages, begin: int, dtype: torch.dtype, count: int) -> torch.Tensor:
+    if count == 0:
+        return torch.empty(0, dtype=dtype, device="cpu")
+    return torch.frombuffer(pages, dtype=dtype, count=count, offset=begin)
 
 
 def starts(counts: Iterable[int], step: int) -> Iterable[int]:

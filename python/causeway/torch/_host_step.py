@@ -8,44 +8,49 @@ from typing import Any, NamedTuple
 import torch
 
 from causeway import _library
-from causeway.errors import mismatch
-from causeway.torch._placed_state import DTYPES, MASTER, State, local
+from causeway.torch._placed_state import DTYPES
 
 
 class HostUpdate(NamedTuple):
-    """`out` gets the parameter in its own type, if that is bfloat16. `seed`: of the rounding of bfloat16 moments."""
+    """`trained`, float32, and two moments. `out` gets them in bfloat16; `follows`: and what something else has written
+    there is taken first. `seed`: of the rounding of bfloat16 moments."""
 
-    parameter: torch.Tensor
-    state: State
-    group: dict[str, Any]
-    seed: int
+    trained: torch.Tensor
+    first: torch.Tensor
+    second: torch.Tensor
     gradient: torch.Tensor
-    out: torch.Tensor
+    out: torch.Tensor | None
+    follows: bool
+    group: dict[str, Any]
+    step: int
+    seed: int
 
 
-def step_on_host(library: _library.Library, works: list[HostUpdate]) -> None:
+def step_on_host(library: _library.Library, works: list[HostUpdate]) -> list[int]:
+    """The numbers of those whose masters have taken what something else had written."""
     tensors = (_library.AdamWTensor * len(works))()
-    size = ctypes.sizeof(_library.AdamWTensor)
+    followed = (ctypes.c_uint8 * len(works))()
+    size, flags = ctypes.sizeof(_library.AdamWTensor), ctypes.addressof(followed)
     kept: list[torch.Tensor] = []  # until the call is over
-    for tensor, work in zip(tensors, works):
-        gradient, group, state = work.gradient, work.group, work.state
-        if gradient.layout != torch.strided or gradient.dtype not in DTYPES:
-            raise mismatch("gradient", "dense float32 or bfloat16", f"{gradient.layout} {gradient.dtype}")
-        gradient = gradient.contiguous()
+    for number, (tensor, work) in enumerate(zip(tensors, works)):
+        gradient, group = work.gradient.contiguous(), work.group
         kept.append(gradient)
-        first, second = local(state["exp_avg"]), local(state["exp_avg_sq"])
         tensor.struct_size = size
         tensor.gradient_dtype = DTYPES[gradient.dtype]
-        tensor.moment_dtype = DTYPES[first.dtype]
+        tensor.moment_dtype = DTYPES[work.first.dtype]
         tensor.seed = work.seed
-        tensor.count = first.numel()
-        tensor.parameters = local(state.get(MASTER, work.parameter)).data_ptr()
-        tensor.first_moment, tensor.second_moment = first.data_ptr(), second.data_ptr()
+        tensor.count = work.first.numel()
+        tensor.parameters = work.trained.data_ptr()
+        tensor.first_moment, tensor.second_moment = work.first.data_ptr(), work.second.data_ptr()
         tensor.gradient = gradient.data_ptr()
-        tensor.bfloat16_copy = work.out.data_ptr() if work.out.dtype == torch.bfloat16 else None
+        tensor.bfloat16_copy = None if work.out is None else work.out.data_ptr()
+        tensor.followed = flags + number if work.follows else None
+        tensor.gradient_scale = -1.0 if group["maximize"] else 1.0
         tensor.lr = float(group["lr"])
-        tensor.beta1, tensor.beta2 = group["betas"]
-        tensor.epsilon = group["eps"]
-        tensor.weight_decay = group["weight_decay"]
-        tensor.step = int(state["step"])
+        beta1, beta2 = group["betas"]
+        tensor.beta1, tensor.beta2 = float(beta1), float(beta2)
+        tensor.epsilon = float(group["eps"])
+        tensor.weight_decay = float(group["weight_decay"])
+        tensor.step = work.step
     library.check(library.adamw_step(tensors, len(works)))
+    return [number for number, flag in enumerate(followed) if flag]

@@ -21,34 +21,64 @@ from torch.optim.adamw import adamw
 from causeway import _library
 from causeway.torch._host_arrays import host_array, slices
 from causeway.torch._host_step import HostUpdate, step_on_host
-from causeway.torch._placed_state import MASTER, MOMENTS, State, StateMaker, local
-from causeway.torch._rounding import round_stochastically, rounding_bits
+from causeway.torch._placed_state import MASTER, MOMENTS, Placed, State, StateMaker, local
+from causeway.torch._rounding import round_stochastically, rounding_bits, seed_of
 
 _MOST_K = 8  # that `auto` considers
 _TRIED = 1 << 26  # values of which bandwidths are measured: no cache has them
+_COLUMNS = 1021  # words, a prime: no common width of a row is a multiple
 _USED_SHARE = 0.85  # of the memory that is free, by `fraction="auto"`
 
 Group = dict[str, Any]
 
 
+def contents_of(values: torch.Tensor) -> torch.Tensor:
+    """Sums of a tensor's bits, on its device, that change with whatever is written there, an exchange of rows, too. One
+    reading."""
+    words = values.detach().reshape(-1).view(torch.int16 if values.element_size() == 2 else torch.int32)
+    whole = words.numel() // _COLUMNS * _COLUMNS
+    return torch.cat((words[:whole].view(-1, _COLUMNS).sum(0, dtype=torch.int64), words[whole:]))
+
+
+def alike(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> list[bool]:
+    """Whether the two of each pair are. Waits for the device once where all are."""
+    if [len(each) for each in before] == [len(each) for each in after] and (
+            not before or torch.equal(torch.cat(list(before)), torch.cat(list(after)))):
+        return [True] * len(before)
+    return [len(a) == len(b) and torch.equal(a, b) for a, b in zip(before, after)]
+
+
 class Update:
-    """A parameter of a step, with its state and group; `seed`: of its moments' rounding."""
+    """A parameter of a step, with its state and group.
 
-    def __init__(self, parameter: torch.Tensor, state: State, group: Group, seed: int) -> None:
-        self.parameter, self.state, self.group, self.seed = parameter, state, group, seed
+    Attributes:
+        number: in all groups.
+        here, gradient: what is here of the parameter and its gradient.
+        step, seed: which step of its own it is, from 1 on, and the seed of its moments' rounding.
+    """
+
+    def __init__(self, number: int, parameter: torch.Tensor, placed: Placed, state: State, group: Group) -> None:
+        self.number, self.parameter, self.placed, self.state, self.group = number, parameter, placed, state, group
+        self.here = local(parameter)
+        self.gradient = local(cast(torch.Tensor, parameter.grad))
+        self.values = self.here.numel()
+        self.step = self.seed = 0
 
     @property
-    def values(self) -> int:
-        return local(self.parameter).numel()
+    def copied(self) -> bool:
+        """On the host it gets its master's values after the step, and not within its pass."""
+        return MASTER in self.placed.values and not (self.here.dtype == torch.bfloat16 and self.here.is_contiguous())
 
-    @property
-    def gradient(self) -> torch.Tensor:
-        return local(cast(torch.Tensor, self.parameter.grad))
+    def begin(self) -> None:
+        self.state["step"] += 1
+        self.step = int(self.state["step"])
+        self.seed = seed_of(self.step, self.number)
 
-    def arrays(self) -> dict[str, torch.Tensor]:
-        """Those of its state, and the master, which may be the parameter."""
-        names = (*MOMENTS, MASTER) if MASTER in self.state else MOMENTS
-        return {name: local(self.state[name]) for name in names}
+    def on_host(self, gradient: torch.Tensor, out: torch.Tensor | None, follows: bool) -> HostUpdate:
+        held = self.placed.values
+        return HostUpdate(held.get(MASTER, self.here), held["exp_avg"], held["exp_avg_sq"], gradient,
+                          out if out is not None and out.dtype == torch.bfloat16 else None, follows, self.group, self.step,
+                          self.seed)
 
 
 class _Streams:
@@ -88,7 +118,7 @@ class _Gradients:
     def __init__(self, streams: _Streams) -> None:
         self._streams = streams
         self._places: dict[torch.Tensor, torch.Tensor] = {}
-        self._held: dict[torch.Tensor, tuple[int, int, Any]] = {}  # address, version and event of what was brought
+        self._held: dict[torch.Tensor, tuple[int, torch.Tensor, Any]] = {}  # address, contents, event of what was brought
 
     def expect(self, works: Sequence[Update]) -> None:
         """Those of these parameters, and of no others, are brought from now on."""
@@ -113,16 +143,23 @@ class _Gradients:
             place.copy_(gradient, non_blocking=True)
             if self._streams.gpu:
                 gradient.record_stream(self._streams.copy_out)
-        self._held[parameter] = (gradient.data_ptr(), gradient._version, self._streams.event(self._streams.copy_out))
+        self._held[parameter] = (gradient.data_ptr(), contents_of(gradient), self._streams.event(self._streams.copy_out))
+
+    def check(self, works: Sequence[Update]) -> None:
+        """Those that something has changed since they were brought, as clipping does, or a collective that autograd does not
+        see, are brought again."""
+        held = {work.parameter: self._held[work.parameter] for work in works if work.parameter in self._held}
+        same = alike([held[work.parameter][1] for work in works if work.parameter in held],
+                     [contents_of(work.gradient) for work in works if work.parameter in held])
+        for work, unchanged in zip([work for work in works if work.parameter in held], same):
+            if not unchanged or held[work.parameter][0] != work.gradient.data_ptr():
+                del self._held[work.parameter]
 
     def take(self, parameter: torch.Tensor) -> torch.Tensor:
-        """As it is now: something may have clipped it since it was brought."""
-        gradient = local(cast(torch.Tensor, parameter.grad))
-        held = self._held.pop(parameter, None)
-        if held is None or held[:2] != (gradient.data_ptr(), gradient._version):
+        """As it is now."""
+        if parameter not in self._held:
             self.bring(parameter)
-            held = self._held.pop(parameter)
-        self._streams.wait(held[2])
+        self._streams.wait(self._held.pop(parameter)[2])
         return self._places[parameter]
 
 
@@ -164,6 +201,7 @@ class Interleaved:
         self._rooms = _Rooms(lambda name, dtype, count: torch.empty(count, dtype=dtype, device=device))
         self._outs = _Rooms(lambda name, dtype, count: host_array(count, dtype, self._streams.gpu, 2))
         self._given: Any = None  # what the GPU has not read yet of masters
+        self._written: dict[torch.Tensor, torch.Tensor] = {}  # contents of parameters as the last step has left them
 
     def watch(self, parameter: torch.Tensor) -> None:
         """Brings its gradients to the host as they are accumulated. (Those of shards come when the step begins.)"""
@@ -183,6 +221,7 @@ class Interleaved:
             if left < -0.5:
                 break
             resident += 1
+        self._resident.difference_update(parameters)  # of another shape before
         self._resident.update(parameters[:resident])
         states = [self._maker.on_device(parameter) for parameter in parameters[:resident]]
         return states + self._maker.on_host(parameters[resident:], apart=True)
@@ -212,8 +251,10 @@ class Interleaved:
 
     # ---- A step ----
 
-    def step(self, works: list[Update]) -> None:
+    def step(self, works: list[Update]) -> list[int]:
+        """The numbers of those whose masters have followed them."""
         self._streams.wait(self._given)
+        followed = self._follow(works)
         resident = [work for work in works if work.parameter in self._resident]
         hosted = [work for work in works if work.parameter not in self._resident]
         if hosted and self.k < 0:
@@ -227,35 +268,51 @@ class Interleaved:
         if [id(work.parameter) for work in expected] != self._expected:
             self._gradients.expect(expected)
             self._expected = [id(work.parameter) for work in expected]
+        self._gradients.check(expected)
         for group in self._subgroups(resident):
-            self._update(group, [work.arrays() for work in group])
+            self._update(group, [work.placed.values for work in group])
         for turn, group in enumerate(on_device):
             self._step_on_device(group, turn)
         for turn, group in enumerate(reversed(on_cpu)):
             self._step_on_cpu(group, turn)
         self._streams.current_after(self._streams.copy_in)
         self._given = self._streams.event(self._streams.copy_in)
+        self._written = {work.parameter: contents_of(work.here) for work in works if MASTER in work.placed.values}
         self._streams.wait(self._streams.event(self._streams.copy_out))  # state on the host is whole when step returns
+        return followed
+
+    def forget(self) -> None:
+        """Masters were loaded: whether they are what is in the parameters is not known."""
+        self._written.clear()
+
+    def _follow(self, works: list[Update]) -> list[int]:
+        """Masters follow parameters that something else has written since the last step. The values of that step
+        are known by their contents; the parameter itself crosses the bus only where they differ."""
+        mastered = [work for work in works if MASTER in work.placed.values]
+        before = [self._written.get(work.parameter, torch.empty(0)) for work in mastered]
+        same = alike(before, [contents_of(work.here) for work in mastered])
+        return [work.number for work, unchanged in zip(mastered, same)
+                if not unchanged and work.placed.follow(work.parameter)]
 
     def _update(self, works: list[Update], arrays: list[dict[str, torch.Tensor]]) -> None:
         """By PyTorch's own update, where the arrays are."""
         for work, held in zip(works, arrays):
             first, second = (held[name].float() for name in MOMENTS)
-            master = held.get(MASTER, local(work.parameter).detach())
+            master = held.get(MASTER, work.here)
             group = work.group
             adamw([master], [work.gradient.to(torch.float32)], [first], [second], [], [work.state["step"] - 1],
                   foreach=self._streams.gpu, capturable=False, differentiable=False, fused=False, amsgrad=False,
-                  beta1=group["betas"][0], beta2=group["betas"][1], lr=float(group["lr"]),
-                  weight_decay=group["weight_decay"], eps=group["eps"], maximize=False)
+                  beta1=float(group["betas"][0]), beta2=float(group["betas"][1]), lr=float(group["lr"]),
+                  weight_decay=float(group["weight_decay"]), eps=float(group["eps"]), maximize=group["maximize"])
             if self._maker.moments == torch.bfloat16:
                 bits = rounding_bits(work.seed, first.numel(), first.device).view(first.shape)
                 held["exp_avg"].copy_(round_stochastically(first, bits & 0xFFFF))
                 held["exp_avg_sq"].copy_(round_stochastically(second, bits >> 16 & 0xFFFF))
             if MASTER in held:
-                local(work.parameter).detach().copy_(master)
+                work.here.copy_(master)
 
     def _step_on_device(self, works: list[Update], turn: int) -> None:
-        held = [work.arrays() for work in works]
+        held = [work.placed.values for work in works]
         here: list[dict[str, torch.Tensor]] = [{} for _ in works]
         for name in (*MOMENTS, MASTER):
             for copies, place in zip(here, self._rooms.take(turn, name, [arrays[name] for arrays in held])):
@@ -280,16 +337,15 @@ class Interleaved:
     def _step_on_cpu(self, works: list[Update], turn: int) -> None:
         """A float32 parameter gets its master's values, one of bfloat16 those that the pass over memory has rounded."""
         self._streams.wait(self._outs.done[turn % 2])
-        narrow = [local(work.parameter) for work in works if work.parameter.dtype == torch.bfloat16]
+        narrow = [work.here for work in works if work.here.dtype == torch.bfloat16]
         outs = iter(self._outs.take(turn, "out", narrow))
-        placed = [next(outs) if work.parameter.dtype == torch.bfloat16 else local(work.state[MASTER]) for work in works]
-        step_on_host(self._library, [HostUpdate(work.parameter, work.state, work.group, work.seed,
-                                                self._gradients.take(work.parameter), out)
+        placed = [next(outs) if work.here.dtype == torch.bfloat16 else work.placed.values[MASTER] for work in works]
+        step_on_host(self._library, [work.on_host(self._gradients.take(work.parameter), out, False)
                                      for work, out in zip(works, placed)])
         self._streams.after(self._streams.copy_in)  # backward may still read the parameters
         with self._streams.on(self._streams.copy_in):
             for work, out in zip(works, placed):
-                local(work.parameter).detach().copy_(out, non_blocking=True)
+                work.here.copy_(out, non_blocking=True)
         self._outs.done[turn % 2] = self._streams.event(self._streams.copy_in)
 
 
@@ -310,13 +366,12 @@ def measured_k(library: _library.Library, device: torch.device, values: int = _T
     pinned = device.type == "cuda"
     host = host_array(values, torch.float32, pinned)
     there = host.to(device)
-    group = {"lr": 0.0, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}
+    group = {"lr": 0.0, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "maximize": False}
     parameter, first, second, gradient = (host_array(values, torch.float32, False, place) for place in range(4))
-    state = {"step": torch.tensor(1.0, device="cpu"), "exp_avg": first, "exp_avg_sq": second}
     gradient.fill_(1)
     to_device = _seconds(lambda: there.copy_(host, non_blocking=True), device) / (4 * values)
     to_host = _seconds(lambda: host.copy_(there, non_blocking=True), device) / (4 * values)
-    on_cpu = _seconds(lambda: step_on_host(library, [HostUpdate(parameter, state, group, 0, gradient, parameter)]),
+    on_cpu = _seconds(lambda: step_on_host(library, [HostUpdate(parameter, first, second, gradient, None, False, group, 1, 0)]),
                       torch.device("cpu")) / values
 
     def predicted(k: int) -> float:

@@ -67,6 +67,8 @@ def collect(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], maste
             kinds: Mapping[str, str], trained_later: Sequence[str] = ()) -> Model:
     """Lists the model's parameters. Raises ConfigError that names the first that cannot take part."""
     named = list(_named(model))
+    masters = {names.plain(name): master for name, master in masters.items()}
+    kinds = {names.plain(name): kind for name, kind in kinds.items()}
     later = _trained_later([name for name, _ in named], trained_later)
     of_optimizer = {id(p): p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
     trained = set(of_optimizer) if optimizers else {id(p) for _, p in named if p.requires_grad}
@@ -148,7 +150,7 @@ def _trained_later(listed: Sequence[str], given: Sequence[str]) -> set[str]:
         raise mismatch("trained_later", "a list of names of parameters or modules", f"the string {given!r}")
     found: set[str] = set()
     for each in given:
-        below = {name for name in listed if name == each or name.startswith(f"{each}.")}
+        below = {name for name in listed if names.is_among(name, (names.plain(each),))}
         if not below:
             raise mismatch("trained_later", "names of the model's parameters or modules", f"{each!r}", tensor=str(each))
         found |= below

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
+from causeway import names
 from causeway.errors import mismatch
+from causeway.torch.offload import OffloadedAdamW
 
 Hook = Callable[[], None]
 
@@ -82,13 +85,23 @@ def _levels(optimizer: torch.optim.Optimizer) -> int:
     return count
 
 
-def check_own_masters(optimizers: Iterable[torch.optim.Optimizer], has_masters: bool) -> None:
-    """Raises ConfigError for an optimizer that trains hidden copies of what it was given, unless they were passed."""
-    if has_masters:
-        return
+def masters_of(optimizers: Iterable[torch.optim.Optimizer], module: nn.Module,
+               trained_later: Sequence[str]) -> dict[str, torch.Tensor]:
+    """{name: master} of the optimizers that tell, as OffloadedAdamW does: of parameters that are not trained themselves."""
+    named = {names.plain(name): parameter for name, parameter in module.named_parameters()}
+    return {name: master for optimizer in optimizers if isinstance(optimizer, OffloadedAdamW)
+            for name, master in optimizer.masters(named.items(), trained_later).items() if master is not named[name]}
+
+
+def check_own_masters(optimizers: Iterable[torch.optim.Optimizer], mastered: Collection[torch.Tensor]) -> None:
+    """Raises ConfigError for an optimizer that trains hidden copies of what it was given. `mastered`: the parameters whose
+    masters are known. OffloadedAdamW's follow their parameters."""
+    known = set(map(id, mastered))
     for optimizer in optimizers:
-        states = (state for state in optimizer.state.values() if isinstance(state, dict))
-        if getattr(optimizer, "master_weights", False) or any("master_param" in state for state in states):
+        states = (state for parameter, state in optimizer.state.items() if isinstance(state, dict) and id(parameter) not in known)
+        if isinstance(optimizer, OffloadedAdamW):
+            continue
+        if (getattr(optimizer, "master_weights", False) and not known) or any("master_param" in state for state in states):
             raise mismatch(f"optimizer {type(optimizer).__name__}", "one that trains the parameters that it was given",
                            'masters of its own in state["master_param"]', "pass params={name: master}")
 

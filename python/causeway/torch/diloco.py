@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import torch
 from torch import distributed, nn
 
-from causeway import _options
+from causeway import _options, names
 from causeway._handles import DRAIN_S
 from causeway._log import LOGGER
 from causeway._participant import OpenedSite, Participant
@@ -67,6 +67,7 @@ class DiLoCo(Participant):
                 variables CAUSEWAY_COORDINATOR and CAUSEWAY_SITE.
             process_group: of this site's ranks; None: all that there are. Its rank 0 leads.
             params: {name: master}: float32 tensors of the parameter's shape that the optimizer trains in place of it.
+                Those of OffloadedAdamW are found.
             kinds: {name: kind} of tensors whose kind (matrix, embedding, norm, head, expert) does not follow from name
                 and shape by the rules of docs/python.md.
             after_apply: called when the run has changed θ; with `params` it rounds masters into the model, which is
@@ -104,8 +105,10 @@ class DiLoCo(Participant):
         self._waits: list[str] = []
         self._ranks = Ranks(process_group, float(connection.get("rank_timeout_s", RANK_TIMEOUT_S)))
         try:
-            _optimizers.check_own_masters(self._optimizers, bool(params))
-            collected = _model.collect(model, self._optimizers, params or {}, kinds or {}, trained_later or ())
+            found = _optimizers.masters_of(self._optimizers, model, trained_later)
+            self._found = set(found) - set(map(names.plain, params or {}))
+            collected = _model.collect(model, self._optimizers, {**found, **(params or {})}, kinds or {}, trained_later)
+            _optimizers.check_own_masters(self._optimizers, collected.copies.values())
             self._trained = TrainedTensors(model, collected, self._optimizers)
             own = {"coordinator": coordinator or os.environ.get(_options.COORDINATOR_VARIABLE),
                    "site": site or os.environ.get(_options.SITE_VARIABLE)}
@@ -126,8 +129,8 @@ class DiLoCo(Participant):
         self._model = collected.numbered(self._carrier.table)
         self._frozen_digests = {self._carrier.table.index(str(collected.tensors[index]["name"])): digest
                                 for index, digest in own.digests.items()}
-        self._hidden_masters = HiddenMasters(self._model.synced, may_end=bool(self._optimizers))
-        self._hidden_masters.settled |= bool(self._model.copies)
+        self._hidden_masters = HiddenMasters({index: tensor for index, tensor in self._model.synced.items()
+                                              if index not in self._model.copies}, may_end=bool(self._optimizers))
         self._missing_steps = MissingSteps(self._model.synced.values())
         return opened
 
@@ -223,21 +226,19 @@ class DiLoCo(Participant):
                     self._on_rejoin(self._step)
 
     def _check_masters(self) -> None:
-        if self._model.copies:
-            return
         if not self._stepped:  # the state is made in an optimizer's first step
-            _optimizers.check_own_masters(self._optimizers, has_masters=False)
+            _optimizers.check_own_masters(self._optimizers, self._model.copies.values())
             self._stepped = True
         self._hidden_masters.check(lambda index: str(self._model.tensors[index]["name"]))
 
     def _applied(self) -> None:
         """θ was changed by the run."""
+        for index, parameter in self._model.copies.items():
+            if self._after_apply is None or self._model.tensors[index]["name"] in self._found:
+                _model.local(parameter).copy_(_model.local(self._model.synced[index]))
         if self._after_apply is not None:
             with self.busy("after_apply"):
                 self._after_apply()
-        else:
-            for index, parameter in self._model.copies.items():
-                _model.local(parameter).copy_(_model.local(self._model.synced[index]))
 
     def before_change(self) -> None:
         """Raises what has failed since the last step. θ is taken at its step: code that changes it between two steps needs
