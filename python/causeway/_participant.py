@@ -110,7 +110,7 @@ class Participant(abc.ABC):
     @property
     def over(self) -> bool:
         """No further step: the run's `run.steps` or `run.tokens` are done, or the site has to stop."""
-        return self.should_stop or (0 < self._site.run_steps <= self._step)
+        return self.should_stop or (0 < self._site.run_steps <= self.step)
 
     def progress(self) -> dict[str, Any]:
         """The site's reports to the coordinator. Any thread."""
@@ -158,4 +158,7 @@ class Participant(abc.ABC):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: types.TracebackType | None) -> None:
-        part(self, kind, error)
+        if self._left:
+            self.close()
+        else:
+            part(self, kind, error)

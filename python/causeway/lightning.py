@@ -73,11 +73,11 @@ class CausewayCallback(Callback):
         trainer.should_stop |= self._site.is_over(trainer.max_steps)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        trainer.fit_loop.epoch_loop._batches_that_stepped = self._site.diloco.step  # the axis of the loggers' charts
-        self._site.trains()
         if self._did_other_things:
             self._site.waited()
             self._did_other_things = False
+        self._site.trains()
+        trainer.fit_loop.epoch_loop._batches_that_stepped = self._site.diloco.step  # the axis of the loggers' charts
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         diloco = self._site.diloco
@@ -106,6 +106,8 @@ class CausewayCallback(Callback):
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         self._did_other_things = self._site.joined  # not in the check before training
+        if self._site.joined:
+            self._site.diloco.pause()
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         self._did_other_things = self._site.joined
@@ -113,7 +115,7 @@ class CausewayCallback(Callback):
     def state_dict(self) -> dict[str, Any]:
         """Plain types: a script that loads Lightning's checkpoint needs no causeway."""
         state = self._site.state() if self._site.joined else None
-        return {"step": state.step, "parts": state.parts} if state is not None else {}
+        return {"step": state.step, "parts": state.parts, "pending": state.pending} if state is not None else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._resumed = {"state": SiteState(**state_dict)} if state_dict else None

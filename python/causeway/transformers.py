@@ -82,6 +82,10 @@ class CausewayCallback(transformers.TrainerCallback):
         if state.log_history:
             state.log_history[-1].update(figures)
 
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **trainer: Any) -> None:
+        if self._site.joined:
+            self._site.diloco.pause()
+
     def on_evaluate(self, args: Any, state: Any, control: Any, **trainer: Any) -> None:
         if self._site.joined:  # not for trainer.evaluate() outside of training
             self._site.waited()

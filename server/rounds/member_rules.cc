@@ -137,7 +137,8 @@ void MemberRules::NoteEnd(const Dropped& dropped) {
     facts_.crash_loops.erase(dropped.site);
   } else if (dropped.ended == core::Ended::kExpired) {
     RunFacts::CrashLoop& loop = facts_.crash_loops[dropped.site];
-    loop.until_ms = facts_.now_ms + (lease_ms() << std::min(++loop.stays, kLongestLoop));
+    const int before = std::min(loop.stays++, kLongestLoop);  // one alone is no row
+    loop.until_ms = facts_.now_ms + (before == 0 ? 0 : lease_ms() << before);
   }
 }
 

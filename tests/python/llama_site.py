@@ -2,7 +2,7 @@
 
     llama_site.py COORDINATOR SITE TEXT --model=DIR --inner=JSON
                   [--dtype=bfloat16 [--masters | --rounding=HOW [--forget]]] [--untrained]
-                  [--device=cuda] [--checkpoint=FILE --save_at=STEP] [--dump=FILE]
+                  [--device=cuda] [--checkpoint=FILE --save_at=STEP] [--die_at=STEP] [--dump=FILE]
 
 Starts from the model in DIR, with run.yaml's section `inner` in JSON. Prints a JSON line with the loss of each step.
 With --masters the optimizer trains float32 copies of the model's parameters; with --rounding it is bfloat16_adamw.py's,
@@ -14,6 +14,7 @@ import functools
 import json
 import math
 import os
+import signal
 import sys
 
 import numpy
@@ -138,6 +139,8 @@ def main(coordinator, site, text, *flags):
                          "causeway": diloco.state_dict()}
                 torch.save(state, checkpoint + ".new")
                 os.replace(checkpoint + ".new", checkpoint)
+            if diloco.step == int(flags.get("die_at", 0)):
+                os.kill(os.getpid(), signal.SIGKILL)
     if "dump" in flags:
         torch.save(model.state_dict(), flags["dump"])
 

@@ -55,11 +55,10 @@ class RestoredTest(LlamaTest):
         checkpoint = run.folder / "checkpoint"
         flags = (f"--checkpoint={checkpoint}", "--save_at=33")
         for site in SITES:
-            self.start_torch(run, site, *(flags if site == "a" else ()), f"--dump={run.folder / site}.pt")
+            own = (*flags, *(("--die_at=36",) if kill else ())) if site == "a" else ()
+            self.start_torch(run, site, *own, f"--dump={run.folder / site}.pt")
         if kill:
-            eventually(lambda: checkpoint.exists() and run.site("a").get("step", 0) >= 36,
-                       "a is beyond its checkpoint", 240)
-            run.workers["a"].kill()
+            eventually(lambda: not run.workers["a"].running(), "a has died beyond its checkpoint", 240)
             run.coordinator.send(signal.SIGKILL)
             run.coordinator.process.wait()
             run.start_coordinator()

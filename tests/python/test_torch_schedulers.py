@@ -36,6 +36,7 @@ class SchedulerTest(FakeSiteTest):
             self.fake.next_step, self.fake.progress["stays"] = 30, 2  # it joins anew
             self.model.loss(TOKENS).backward()
             optimizer.step()
+            self.model.loss(TOKENS)
             self.assertEqual(30, diloco.step)
             self.assertEqual(0.1, optimizer.param_groups[0]["lr"])
         self.assertEqual(1, sum("ReduceLROnPlateau stays where it is" in line for line in logged.output), logged.output)

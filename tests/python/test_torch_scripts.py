@@ -110,7 +110,8 @@ class BetweenStepsTest(ReplayTest):
                 for mean, p in zip(averaged, parameters):
                     own.append(p.detach().clone())
                     put(p, mean.clone())
-                model(site.batches[0])
+                with torch.no_grad():
+                    model(site.batches[0])
                 for value, mean, p in zip(own, averaged, parameters):
                     put(p, value)
                     mean.lerp_(value, 0.1)
@@ -135,7 +136,8 @@ class BetweenStepsTest(ReplayTest):
             def between(step):
                 own = copy.deepcopy(model.state_dict())
                 model.load_state_dict(best)
-                model(site.batches[0])
+                with torch.no_grad():
+                    model(site.batches[0])
                 model.load_state_dict(own)
             train(site, model, sgd(model.parameters()), between=between)
         self.check(script, delay=2, alpha=0.5)

@@ -24,7 +24,8 @@ class StepTest(FakeSiteTest):
         optimizer = self.sgd()
         with self.diloco(optimizer=optimizer) as diloco:
             self.train(optimizer, 3)
-            self.assertEqual((diloco.step, self.steps()), (3, 3))
+            self.assertEqual((diloco.step, self.steps()), (3, 2))  # what the script does to θ now is part of the third
+        self.assertEqual(self.steps(), 3)
         self.train(optimizer, 1)
         self.assertEqual(self.steps(), 3)
 
@@ -211,7 +212,7 @@ class MoveTest(FakeSiteTest):
                     self.after_step_gives((WRITE, "embed.weight", [value % 3] * 28))
                     self.train(optimizer, 1)
                 signs = [line for line in logged.output if "masters of its own does" in line]
-                self.assertEqual([1, 3] if hidden else [0, 0], [len(signs), diloco._hidden_masters.signs])
+                self.assertEqual([1, 4] if hidden else [0, 0], [len(signs), diloco._hidden_masters.signs])
                 self.assertEqual(not hidden, diloco._hidden_masters.settled)
 
     def test_the_anchor_stands_in_for_the_parameters_and_they_come_back(self):
@@ -260,6 +261,7 @@ class EntryTest(FakeSiteTest):
                 self.model.loss(TOKENS).backward()
                 optimizer.step()
                 scheduler.step()
+                self.model.loss(TOKENS)
                 self.assertEqual((diloco.step, scheduler.last_epoch), (entry, entry))
                 self.assertEqual(optimizer.param_groups[0]["lr"], 0.1 * (1 / (1 + entry)))
         self.assertEqual(steps, [9, 5])

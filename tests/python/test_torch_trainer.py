@@ -68,8 +68,8 @@ class TrainerTest(LlamaTest):
                 self.assertEqual([step for step, _ in drawn[f"train/causeway/{name}"]], list(range(5, 61, 5)), name)
 
     def test_killed_it_goes_on_from_its_checkpoint_and_killed_while_saving_it_joins_anew(self):
-        config = llama_config("int4", run={"steps": 300})  # b must not be through when a's name is free
-        config["membership"] |= {"lease_ms": 60000}
+        config = llama_config("int4", run={"steps": 700})  # b must not be through when a's name is free
+        config["membership"] |= {"lease_ms": 25000}
         run = self.start_run(config)
         killed = self.start_trainer(run, "a", "--save_every=20", "--kill_at=27")
         self.start_torch(run, "b")
@@ -91,7 +91,7 @@ class TrainerTest(LlamaTest):
         self.finish(run)
         self.assertIn("no causeway.pt in", run.workers["a"].log())
         steps = [line["step"] for line in self.lines(run, "a")]
-        self.assertEqual(steps, list(range(steps[0], 301)))
+        self.assertEqual(steps, list(range(steps[0], 701)))
         self.check_rates(run, "a")
 
     def test_a_step_that_scaling_skips_is_none_and_a_late_site_begins_at_the_runs_step(self):

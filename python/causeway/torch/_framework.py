@@ -102,6 +102,7 @@ class FrameworkSite:
 
     def trains(self) -> None:
         """A step begins: `may_wait` is over."""
+        self.diloco.next_batch()
         self.diloco.waits("")
 
     def waited(self) -> None:

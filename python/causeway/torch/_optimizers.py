@@ -1,10 +1,14 @@
 """The optimizers of a script: which one really steps, and how a step is noticed.
 
     wrapper.step ─► before ─► optimizer.step: pre-hook ─► θ changes ─► post-hook ─► the wrapper's own work ─► after
+
+Several optimizers make an inner step when each has stepped since the last one: in whatever order they step, and however
+often one of them steps before another.
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -14,6 +18,7 @@ import torch
 from torch import nn
 
 from causeway import names
+from causeway._log import LOGGER
 from causeway.errors import mismatch
 from causeway.torch.offload import OffloadedAdamW
 
@@ -22,12 +27,18 @@ Hook = Callable[[], None]
 # Wrappers whose own work is not on θ, and which may leave a step out: accelerate's AcceleratedOptimizer, torchtitan's
 # OptimizersContainer, Lightning's LightningOptimizer.
 _TRANSPARENT = frozenset({"accelerate", "torchtitan", "lightning", "lightning_fabric", "pytorch_lightning"})
-_INNER = ("optimizers", "optimizer", "base_optimizer")
+_INNER = ("optimizers", "optimizer", "base_optimizer", "_base_optimizer", "optim")
+
+# Steps of one optimizer after which another is not waited for: one that has not begun, and one that rests. The critics of a
+# GAN step five times before the generator does, in some papers a hundred times.
+_NOT_BEGUN, _RESTS = 8, 128
 
 
 def _steps_itself(given: object) -> bool:
-    """Calls its hooks; also one that steps others, whose own step ends last."""
-    return isinstance(given, torch.optim.Optimizer) and "_optimizer_step_post_hooks" in vars(given)
+    """Calls its hooks; also one that steps others, whose own step ends last. One that has not called PyTorch's __init__ has
+    no hooks around its step."""
+    return (isinstance(given, torch.optim.Optimizer) and "_optimizer_step_post_hooks" in vars(given)
+            and hasattr(type(given).step, "hooked"))
 
 
 def _inner_of(given: object) -> Any:
@@ -106,31 +117,70 @@ def check_own_masters(optimizers: Iterable[torch.optim.Optimizer], mastered: Col
                            'masters of its own in state["master_param"]', "pass params={name: master}")
 
 
-class StepHooks:
-    """Calls `before` ahead of each optimizer's step, and `after` behind the last one's, with that of its wrapper."""
+def _has_closure(arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    return any(callable(each) and not isinstance(each, torch.optim.Optimizer) for each in (*arguments, *named.values()))
 
-    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], around: Iterable[Any], before: Hook,
+
+class _Counted:
+    """Which steps of several optimizers make an inner step."""
+
+    def __init__(self, optimizers: int) -> None:
+        self._steps = [0] * optimizers
+        self._seen = [list(self._steps) for _ in self._steps]  # the steps of all at each one's last
+        self._since = set[int]()  # those that have stepped since the last inner step
+        self._resting = set[int]()
+
+    def stepped(self, at: int) -> bool:
+        """True: an inner step is done with this one's."""
+        self._steps[at] += 1
+        self._seen[at] = list(self._steps)
+        self._since.add(at)
+        resting = {each for each, seen in enumerate(self._seen)
+                   if max(now - then for now, then in zip(self._steps, seen)) >= (_RESTS if self._steps[each] else _NOT_BEGUN)}
+        for each in resting - self._resting:
+            LOGGER.warning("optimizer %d of %d has not stepped in %d steps of optimizer %d: inner steps are counted without it "
+                           "until it does", each + 1, len(self._steps), _RESTS if self._steps[each] else _NOT_BEGUN, at + 1)
+        self._resting = resting
+        if not self._since | resting >= set(range(len(self._steps))):
+            return False
+        self._since.clear()
+        return True
+
+
+class StepHooks:
+    """Calls `before` ahead of each optimizer's step, and `after` behind that which ends an inner step, with that of its
+    wrapper."""
+
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], around: Iterable[Any], before: Callable[[bool, bool], None],
                  after: Hook) -> None:
-        """Raises ConfigError for a wrapper whose step cannot be noticed."""
+        """`before`: whether the optimizer has stepped since `taken`, and whether a closure is to make its gradients. Raises
+        ConfigError for a wrapper whose step cannot be noticed."""
         self._before, self._after = before, after
         self._depth = 0  # of wrappers' steps that are in progress
         self._stepped = self._removed = False
+        self._counted = _Counted(len(optimizers))
+        self._again = set[int]()  # optimizers that have stepped since θ was taken
         self._around = [self._notice(wrapper) for wrapper in around]
-        self._handles = [optimizer.register_step_pre_hook(self._begin) for optimizer in optimizers]
-        if optimizers:
-            self._counted = optimizers[-1]
-            self._handles.append(self._counted.register_step_post_hook(self._has_stepped))
+        self._handles = [self._hook(at, optimizer) for at, optimizer in enumerate(optimizers)]
 
-    def _begin(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if self._depth == 0 and _levels(optimizer) <= 1:
-            self._before()
-        hooks: Any = self._counted._optimizer_step_post_hooks
-        hooks.move_to_end(self._handles[-1].id)  # behind those that the script has registered since
+    def _hook(self, at: int, optimizer: torch.optim.Optimizer) -> tuple[Any, Any]:
+        def begin(_: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+            if self._depth == 0 and _levels(optimizer) <= 1:
+                self._before(at in self._again, _has_closure(arguments, named))
+            hooks: Any = optimizer._optimizer_step_post_hooks
+            hooks.move_to_end(after.id)  # behind those that the script has registered since
 
-    def _has_stepped(self, *_: Any) -> None:
-        if _levels(self._counted) <= 1:
-            self._stepped = True
-            self._end()
+        def stepped(*_: Any) -> None:
+            if _levels(optimizer) <= 1:
+                self._again.add(at)
+                self._stepped |= self._counted.stepped(at)
+                self._end()
+        after = optimizer.register_step_post_hook(stepped)
+        return optimizer.register_step_pre_hook(begin), after
+
+    def taken(self) -> None:
+        """θ is as the run has left it: each optimizer's next step belongs to another inner one."""
+        self._again.clear()
 
     def _end(self) -> None:
         if self._depth == 0 and self._stepped:
@@ -149,7 +199,7 @@ class StepHooks:
         def step(this: Any, *arguments: Any, **named: Any) -> Any:
             if self._removed or this is not wrapper:  # a copy of it has this method, too
                 return original(this, *arguments, **named)
-            self._before()
+            self._before(bool(self._again), _has_closure(arguments, named))
             self._depth += 1
             try:
                 result = original(this, *arguments, **named)
@@ -167,7 +217,7 @@ class StepHooks:
         return wrapper, method, replaced
 
     def remove(self) -> None:
-        for handle in self._handles:
+        for handle in itertools.chain.from_iterable(self._handles):
             handle.remove()
         self._handles, self._removed = [], True
         for wrapper, method, replaced in self._around:

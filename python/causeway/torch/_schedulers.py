@@ -61,6 +61,7 @@ class Schedulers:
         self._followed: list[_Followed] = []
         self._fixed: list[str] = []  # those that need a metric stay where they are
         self._looked = 0
+        self._at_step: list[int] = []  # of the latest inner step, before the script has stepped them for it
         one = hasattr(given, "step") or (isinstance(given, tuple) and len(given) == 2 and not hasattr(given[1], "step"))
         for each in [given] if one else given or ():
             scheduler, every = each if isinstance(each, (tuple, list)) and len(each) == 2 else (each, 1)
@@ -102,8 +103,14 @@ class Schedulers:
                     scheduler.step()
         self._looked = 0
 
+    def rejoin(self, step: int) -> None:
+        """As move_to, after an inner step of the script, which steps them once more for it if it has not yet."""
+        stepped = any(each.epoch > before for each, before in zip(self._followed, self._at_step))
+        self.move_to(step if stepped else step - 1)
+
     def look(self, step: int) -> None:
         """At a step of the optimizer, after which the script may step them: warns of those that do not follow."""
+        self._at_step = [each.epoch for each in self._followed]
         if self._looked > _LOOKS or not self._followed:
             return
         self._looked += 1

@@ -14,10 +14,12 @@ class SiteState:
     Attributes:
         step: the inner step after which it was taken.
         parts: named bytes of the library, as uint8 tensors.
+        pending: the step's end is still to come (_deferred_step.py).
     """
 
     step: int = 0
     parts: dict[str, torch.Tensor] = field(default_factory=dict)
+    pending: bool = False
 
 
 torch.serialization.add_safe_globals([SiteState])

@@ -54,7 +54,7 @@ class TrainedTensors:
 
     def check(self) -> None:
         """Raises ConfigError that names the first tensor that is not what the run syncs."""
-        if any(holder.get(key) is not expected for holder, key, expected in self._places):
+        if any((holder[key] if key in holder else None) is not expected for holder, key, expected in self._places):
             self._check_model()
         if not self._optimizers and any(len(holder) != size for holder, size in self._sizes):
             self._check_model()
@@ -75,10 +75,13 @@ class TrainedTensors:
         """Something in the modules is another object than it was."""
         current = {names.plain(name): each for name, each in self._module.named_parameters(remove_duplicate=False)}
         objects = {id(each) for each in current.values()}
+        listed = {id(each) for each in self._listed.values()}
         for name, expected in self._listed.items():
             got = current.get(name)
             if got is expected or hasattr(expected, "device_mesh") or (got is None and id(expected) in objects):
                 continue  # the same, gathered for a moment, or under another name
+            if id(got) in listed and id(expected) in objects:
+                continue  # a module of the list is used under another name
             found = "none of that name" if got is None else f"another of shape {list(got.shape)}"
             raise mismatch(f"parameter {name}", "the tensor that the model had when DiLoCo was made", found, _FINAL,
                            tensor=name)

@@ -5,7 +5,8 @@
             loss = …; loss.backward(); optimizer.step(); optimizer.zero_grad()               # step() counts, and syncs
             diloco.report(loss=loss, tokens=batch.numel())
 
-    optimizer.step ─► pre-hook: before_change ─► θ changes ─► post-hook: after_step ─► pieces of θ are taken, or move
+    optimizer.step ─► pre-hook ─► θ changes ─► post-hook: a step is done ─► the script's next forward, or batch, or step:
+    pieces of θ are taken, or move
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from causeway._log import LOGGER
 from causeway._participant import OpenedSite, Participant
 from causeway.errors import ConfigError, FailedError, RestoreError, mismatch
 from causeway.torch import _anchor, _arguments, _capture, _model, _optimizers, _reported, _shards, _sites, _world
+from causeway.torch._deferred_step import DeferredStep
 from causeway.torch._hidden_masters import HiddenMasters
 from causeway.torch._missing_steps import MissingSteps
 from causeway.torch._ranks import Ranks
@@ -132,6 +134,7 @@ class DiLoCo(Participant):
         self._hidden_masters = HiddenMasters({index: tensor for index, tensor in self._model.synced.items()
                                               if index not in self._model.copies}, may_end=bool(self._optimizers))
         self._missing_steps = MissingSteps(self._model.synced.values())
+        self._deferred = DeferredStep(self._module, self._model.synced.values(), self._end_step)
         return opened
 
     def _warn_of_rounding(self) -> None:
@@ -154,15 +157,22 @@ class DiLoCo(Participant):
         self._hidden_masters.joins()
         self._step = self._site.join()
         self._hidden_masters.moved()
-        self._loaded = None
         self._joined, self._stays = True, 1
-        self._hooks = _optimizers.StepHooks(self._optimizers, self._wrappers, self.step_begins, self.after_step)
+        self._hooks = _optimizers.StepHooks(self._optimizers, self._wrappers, self._step_begins, self._has_stepped)
         self._applied()
-        self._schedulers.move_to(self._step)
+        if self._loaded is not None and self._loaded.pending and self._loaded.step == self._step + 1:
+            self._deferred.begin()
+        self._loaded = None
+        self._schedulers.move_to(self.step)
         self._missing_steps.joined()
         self._returned = time.monotonic()
 
     # ---- Training ----
+
+    @property
+    def step(self) -> int:
+        """The site's current inner step, as if just done."""
+        return self._step + self._deferred.pending
 
     def loop(self, loader: Iterable[Batch]) -> Iterator[Batch]:
         """The loader's batches, from its beginning again whenever it is exhausted, until the run is over for the site.
@@ -176,6 +186,7 @@ class DiLoCo(Participant):
             batches = 0
             for batch in loader:
                 yield batch
+                self._deferred.next_batch()
                 batches += 1
                 if self.over:
                     return
@@ -185,15 +196,31 @@ class DiLoCo(Participant):
                                "an iterator gives them only once: pass a DataLoader or a list")
 
     def after_step(self) -> None:
-        """An inner step is done: sends and applies what is due. The optimizer's hook calls it; without one, you do.
+        """An inner step is done: sends and applies what is due. For scripts without an optimizer; with one, its steps count
+        (_deferred_step.py).
 
         Raises NonFiniteError, RefusedError, FailedError, also for failures since the last step.
         """
-        if self._anchors:
-            raise FailedError("expected no optimizer step inside anchor_parameters(), got one: θ is not the site's own")
         if not self._optimizers:
             _capture.refuse()
             self._trained.check()
+        self._deferred.end()
+        self._look_at_step()
+        self._end_step()
+
+    def _has_stepped(self) -> None:
+        """The optimizers' hook calls it. A site of several ranks ends the step at once, as at the only place where all of
+        them are for certain."""
+        self._deferred.end()
+        self._look_at_step()
+        if self._ranks.world > 1:
+            self._end_step()
+        else:
+            self._deferred.begin()
+
+    def _look_at_step(self) -> None:
+        if self._anchors:
+            raise FailedError("expected no optimizer step inside anchor_parameters(), got one: θ is not the site's own")
         self._carrier.raise_failure()
         self._check_masters()
         self._schedulers.look(self._step)
@@ -201,6 +228,12 @@ class DiLoCo(Participant):
         if done == self._site.run_steps + 1 and done > 1:
             LOGGER.warning("the run's %d steps are done: step %d and those after it are this site's own, and are not synced; "
                            "diloco.loop ends in time, and diloco.over says so", done - 1, done)
+        self._missing_steps.stepped()
+
+    def _end_step(self) -> None:
+        done = self._step + 1
+        if self._hooks is not None:
+            self._hooks.taken()
         spent = time.monotonic() - self._returned - self._busy_s
         tokens, loss = self._tokens, self._read_loss()
         self._tokens, busy_s, self._busy_s = 0, self._busy_s, 0.0
@@ -210,7 +243,6 @@ class DiLoCo(Participant):
         if moved:
             self._hidden_masters.moved()
             self._applied()
-        self._missing_steps.stepped()
         if moved or self._step != done:
             self._note_rejoin()
         self._returned = time.monotonic()
@@ -220,7 +252,7 @@ class DiLoCo(Participant):
         if stays > self._stays:
             self._stays = stays
             self._hidden_masters.forget()
-            self._schedulers.move_to(self._step - 1)  # the script steps them once more for this step
+            self._schedulers.rejoin(self._step)
             if self._on_rejoin is not None:
                 with self.busy("on_rejoin"):
                     self._on_rejoin(self._step)
@@ -240,21 +272,33 @@ class DiLoCo(Participant):
             with self.busy("after_apply"):
                 self._after_apply()
 
+    def next_batch(self) -> None:
+        """The last step is done with: what the script does to θ from here on belongs to the next. `loop` calls it, and a
+        framework whose loop it is; in loops of your own the next forward in training mode does as much."""
+        self._deferred.next_batch()
+
+    def pause(self) -> None:
+        """Something other than training begins. `busy` calls it, and frameworks ahead of an evaluation."""
+        self._deferred.pause()
+
     def before_change(self) -> None:
         """Raises what has failed since the last step. θ is taken at its step: code that changes it between two steps needs
         no call."""
         self._carrier.raise_failure()
 
-    def step_begins(self) -> None:
-        """The optimizer's hook calls it before θ changes. Raises ConfigError where the script trains other tensors than are
-        synced, FailedError in a CUDA graph's capture, and what has failed since the last step."""
+    def _step_begins(self, again: bool, with_closure: bool) -> None:
+        """The optimizers' hook calls it before θ changes; `again`: it is none of the pending step's. Raises ConfigError where
+        the script trains other tensors than are synced, FailedError in a CUDA graph's capture, and what has failed since the
+        last step."""
         _capture.refuse()
+        if again:
+            self._deferred.next_step(with_closure)
         self.before_change()
         self._trained.check()
         self._hidden_masters.begins()
 
     def report(self, *, loss: Loss | None = None, tokens: int = 0) -> None:
-        """Reports the last step; sent with the next one.
+        """Reports the last step; sent with it, or with the next one.
 
         Args:
             loss: mean of the step, nats per token; a tensor of one value is read once a second.
@@ -275,6 +319,7 @@ class DiLoCo(Participant):
     def busy(self, what: str) -> Iterator[None]:
         """Time that is not training, such as "evaluation": it does not count as part of a step, and may take longer
         than rank_timeout_s."""
+        self.pause()
         begin = time.monotonic()
         LOGGER.debug("%s begins", what)
         self._waits.append(what)
@@ -301,6 +346,7 @@ class DiLoCo(Participant):
         Takes 4 bytes of memory a parameter, and no optimizer step inside.
         """
         with self.busy("work on the anchor"):
+            self._deferred.end()
             self.before_change()
             values = _anchor.read(self._model, self._carrier.store, self._site.read_anchor)
             self._swap(values)
@@ -340,7 +386,7 @@ class DiLoCo(Participant):
         self.before_change()
         parts = {name: torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
                  for name, data in self._site.capture().items()}
-        return {"state": SiteState(self._step, parts)} if self._ranks.leads else {}
+        return {"state": SiteState(self.step, parts, self._deferred.pending)} if self._ranks.leads else {}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Resumes from a saved state; before `with`, with model and optimizer loaded from the same checkpoint.
@@ -365,11 +411,13 @@ class DiLoCo(Participant):
 
     def complete(self) -> None:
         """Waits for the rounds that are open, after the last step; θ stays as it is."""
+        self._deferred.end()
         self.before_change()
         self._site.complete()
 
     def drain(self, timeout_s: float = DRAIN_S) -> bool:
         """Waits until nothing that was sent can be lost. False: not in time."""
+        self._deferred.end()
         self.before_change()
         return self._site.drain(timeout_s)
 
@@ -378,11 +426,13 @@ class DiLoCo(Participant):
         super().leave(finished, reason, timeout_s)
 
     def _before_leaving(self) -> None:
+        self._deferred.end()
         self._carrier.close()
         _shards.warn_of_changes(self._model, self._frozen_digests)
 
     def close(self) -> None:
         """Ends the site, whatever it waits for, and removes its hooks. The coordinator learns that the program ends."""
+        self._deferred.drop()
         if self._hooks is not None:
             self._hooks.remove()
         if self._terminate is not None:
@@ -395,5 +445,6 @@ class DiLoCo(Participant):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: types.TracebackType | None) -> None:
         if error is not None:
+            self._deferred.drop()
             self._ranks.fail(error)  # before anything else: no rank waits for this one any more
         super().__exit__(kind, error, trace)
