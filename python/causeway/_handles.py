@@ -32,6 +32,8 @@ DRAIN_S = 10.0  # at most, before a site leaves that has not finished
 _INTERRUPT_LEAVE_S = 0.2
 
 _Handle = ctypes.c_void_p
+_sites: weakref.WeakValueDictionary[Any, SiteHandle] = weakref.WeakValueDictionary()  # of this process that have joined
+_talks = 0  # the process that has talked to a coordinator
 
 
 class Store(Protocol):
@@ -74,6 +76,16 @@ class _Owner:
         _log.pass_on(self.library)
 
 
+def _check_process() -> None:
+    """Raises FailedError in a child that was forked when its parent had talked to a coordinator: gRPC has no threads there,
+    and would wait for them for ever."""
+    global _talks
+    _talks = _talks or os.getpid()
+    if _talks != os.getpid():
+        raise FailedError(f"expected a process of its own for a site, got a fork of process {_talks}, which has talked to a "
+                          'coordinator before: start it with multiprocessing.get_context("spawn")', expected="spawn", got="fork")
+
+
 class RunHandle(_Owner):
     """The run, as the coordinator describes it."""
 
@@ -83,6 +95,7 @@ class RunHandle(_Owner):
         Raises: ConfigError, RefusedError, UnreachableError.
         """
         library = _library.load()
+        _check_process()
         text = json.dumps(options).encode()
         handle = _Handle()
         try:
@@ -100,6 +113,7 @@ class RunHandle(_Owner):
             _log.pass_on(library)
             raise
         super().__init__(library, "run_close", handle)
+        self.name = options.get("coordinator"), options.get("site")
         description = ctypes.c_char_p()
         library.check(library.run_json(self.handle, ctypes.byref(description)))
         self.description: dict[str, Any] = json.loads(description.value or b"{}")
@@ -212,6 +226,10 @@ class SiteHandle(_Owner):
         """Takes part, and returns the site's current step. Also raises RestoreError, RefusedError."""
         if self._joined:
             raise FailedError("expected one call of join, got a second", expected="one call", got="a second")
+        before = _sites.get(self._run.name)
+        if before is not None and not before.closed:
+            raise FailedError(f"expected one site {self._run.name[1]} in this process, got a second: close the one before, as "
+                              "the end of its `with` does", expected="one", got="a second")
         step = ctypes.c_int64()
         try:
             self._wait(lambda: int(self.library.site_join(self.handle, POLL_MS, ctypes.byref(step))))
@@ -219,6 +237,7 @@ class SiteHandle(_Owner):
             raise (_restore_error(error) if self._restored else error) from None
         self._restored = None
         self._joined = True
+        _sites[self._run.name] = self
         self._look()
         return step.value
 

@@ -8,12 +8,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from lightning.pytorch import Callback
 
 from causeway._log import LOGGER
+from causeway.errors import Error
 from causeway.torch import DiLoCo
 from causeway.torch._framework import FrameworkSite
 from causeway.torch._schedulers import Schedulers
@@ -39,6 +42,7 @@ class CausewayCallback(Callback):
         self._model = model
         self._schedulers = Schedulers(())
         self._resumed: dict[str, SiteState] | None = None
+        self._kept: SiteState | None = None
         self._codecs: dict[str, str] = {}
         self._did_other_things = False
 
@@ -49,11 +53,16 @@ class CausewayCallback(Callback):
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Optimizers and schedulers are made, their state is not loaded yet."""
-        self._schedulers = Schedulers(each.scheduler for each in trainer.lr_scheduler_configs
-                                      if each.interval == "step" and each.frequency == 1)
+        def every(config: Any) -> Any:
+            """Inner steps between two of the scheduler's; of one by epochs known when the loader is."""
+            def of_epochs() -> int:
+                batches = trainer.num_training_batches / trainer.accumulate_grad_batches
+                return 0 if batches == float("inf") else max(1, math.ceil(batches)) * config.frequency
+            return config.frequency if config.interval == "step" else of_epochs
+        self._schedulers = Schedulers((each.scheduler, every(each)) for each in trainer.lr_scheduler_configs)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        resumed, self._resumed = self._resumed, None
+        resumed, self._resumed, self._kept = self._resumed, None, None
         if trainer.ckpt_path and resumed is None:
             LOGGER.warning("no site's state in %s: the site joins anew, with the run's parameters", trainer.ckpt_path)
         model = pl_module.get_submodule(self._model)
@@ -114,7 +123,7 @@ class CausewayCallback(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Plain types: a script that loads Lightning's checkpoint needs no causeway."""
-        state = self._site.state() if self._site.joined else None
+        state = self._site.state() if self._site.joined else self._kept
         return {"step": state.step, "parts": state.parts, "pending": state.pending} if state is not None else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -124,4 +133,8 @@ class CausewayCallback(Callback):
         self._site.end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Other callbacks write checkpoints now (OnExceptionCheckpoint), with the state that the site has left with."""
+        if self._site.joined and not isinstance(exception, Error):
+            with contextlib.suppress(Error):
+                self._kept = self._site.state()
         self._site.end(exception)

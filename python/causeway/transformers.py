@@ -54,6 +54,9 @@ class CausewayCallback(transformers.TrainerCallback):
         resumed = _load(args, state) if state.global_step > 0 and args.process_index == 0 else None
         schedulers = _from_the_beginning(trainer.get("lr_scheduler"))
         diloco = self._site.begin(trainer["model"], trainer["optimizer"], schedulers, resumed)
+        if diloco.step < state.global_step:
+            LOGGER.warning("the Trainer goes on from a checkpoint of step %d, and the run is at step %d: it may end before the "
+                           "run does, by its epochs", state.global_step, diloco.step)
         if diloco.step != state.global_step:
             LOGGER.info("global_step %d becomes the run's step %d", state.global_step, diloco.step)
         state.global_step = diloco.step

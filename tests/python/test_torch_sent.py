@@ -292,5 +292,50 @@ class ListedTest(ReplayTest):
             self.check(script)
 
 
+class Target(Net):
+    """With an average of itself behind it, as BYOL has."""
+
+    def __init__(self):
+        super().__init__()
+        self.target = nn.Linear(6, 20).requires_grad_(False)
+        self.register_buffer("seen", torch.zeros(6))
+
+    @torch.no_grad()
+    def follow(self):
+        for mean, value in zip(self.target.parameters(), self.body.parameters()):
+            mean.data.lerp_(value, 0.1)
+        self.seen += 1
+
+
+class OwnValuesTest(ReplayTest):
+    SYNCED = ("body.weight", "body.bias", "head.weight", "head.bias")
+
+    def script(self, **settings):
+        def script(site):
+            model = site.model(Target)
+            train(site, model, sgd(model.parameters()), between=lambda _: model.follow(), replayed=self.SYNCED, **settings)
+        return script
+
+    def test_frozen_tensors_and_buffers_that_the_script_changes_are_named_at_the_first_step(self):
+        with self.assertLogs("causeway", "WARNING") as logged:
+            self.real(self.script())
+        said = "\n".join(logged.output)
+        self.assertRegex(said, "frozen parameters of the model are changed by the script .* 2 of them, the first target.weight: .*local=")
+        self.assertRegex(said, "buffers of the model are changed by the script .* 1 of them, the first seen: its values are this site's own")
+
+    def test_local_ones_are_neither_synced_nor_compared(self):
+        def script(site):
+            model = site.model(Target)
+            nn.init.constant_(model.target.weight, site.index)  # as at a site that resumes
+            train(site, model, sgd(model.parameters()), between=lambda _: model.follow(), replayed=self.SYNCED, local=["target"])
+        self.check(script)
+
+    def test_a_head_of_each_sites_own_is_trained_there(self):
+        def script(site):
+            model = site.model(Net)
+            train(site, model, sgd(model.parameters()), replayed=("body.weight", "body.bias"), local=["head"])
+        self.check(script)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -181,7 +181,7 @@ class WrongUseTest(EndToEndTest):
 
     def test_a_second_site_of_the_name(self):
         self.joined()
-        self.refused(causeway.RefusedError, "a", self.joined)
+        self.refused(causeway.FailedError, "expected one site a in this process, got a second: close the one before", self.joined)
 
     # ---- States ----
 

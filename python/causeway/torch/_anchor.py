@@ -11,6 +11,7 @@ import torch
 from torch import distributed, nn
 
 from causeway import names
+from causeway.errors import mismatch
 from causeway.torch._boxes import Table
 from causeway.torch._model import Model, local
 from causeway.torch._ranks import Ranks
@@ -51,6 +52,11 @@ def export(module: nn.Module, directory: str | os.PathLike[str], tokenizer: Any,
     folder.mkdir(parents=True, exist_ok=True)
     if hasattr(inner, "save_pretrained"):
         inner.save_pretrained(folder, **({} if state is None else {"state_dict": state}))
+        files = list(folder.glob("*.safetensors"))
+        if files and not any(map(_has_tensors, files)):
+            raise mismatch("export", "tensors of the model", f"none in {files[0].name}",
+                           "adapters that were merged are in another model: pass that to save_pretrained within "
+                           "anchor_parameters()")
     else:
         state = inner.state_dict() if state is None else state
         torch.save({names.plain(name): value for name, value in state.items()}, folder / "model.pt")
@@ -74,6 +80,12 @@ def _whole_state(module: nn.Module, ranks: Ranks, table: Table) -> dict[str, Any
     aliases = {tensor["name"]: tensor["alias_of"] for tensor in table.tensors if tensor.get("alias_of")}
     by_name = {names.plain(name): value for name, value in state.items()}
     return {name: by_name.get(aliases.get(names.plain(name), names.plain(name)), value) for name, value in state.items()}
+
+
+def _has_tensors(file: pathlib.Path) -> bool:
+    """A file of safetensors has a header behind its length, and then values."""
+    with open(file, "rb") as opened:
+        return file.stat().st_size > 8 + int.from_bytes(opened.read(8), "little")
 
 
 def _wrapped(module: nn.Module) -> Any:

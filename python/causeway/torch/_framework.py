@@ -26,7 +26,7 @@ class FrameworkSite:
         self._connection = {"coordinator": coordinator, "site": site, **settings}
         self._diloco: DiLoCo | None = None
         self._waits_since = 0.0
-        self._said_over = False
+        self._said_over = self._said_early = False
 
     @property
     def diloco(self) -> DiLoCo:
@@ -50,7 +50,7 @@ class FrameworkSite:
         except BaseException:
             diloco.close()
             raise
-        self._diloco, self._said_over = diloco.__enter__(), False
+        self._diloco, self._said_over, self._said_early = diloco.__enter__(), False, False
         self.may_wait()
         atexit.register(self._end_with_process)
         return diloco
@@ -59,6 +59,7 @@ class FrameworkSite:
         """Where the framework ends after fewer steps than the run; `setting` is its name for them."""
         of_run = int(self.diloco.config["run"]["steps"])
         if steps < of_run:
+            self._said_early = True
             LOGGER.warning("the trainer ends after %d steps, the run has %d: this site leaves early; %s=%d takes part to "
                            "the end", steps, of_run, setting, of_run)
 
@@ -77,6 +78,9 @@ class FrameworkSite:
         diloco, self._diloco = self._diloco, None
         atexit.unregister(self._end_with_process)
         if diloco is not None:
+            if error is None and not self._said_early and 0 <= diloco.step < int(diloco.config["run"]["steps"]) and not diloco.over:
+                LOGGER.warning("the trainer has ended after step %d, the run has %d: this site leaves early, and the run waits "
+                               "for others to finish it", diloco.step, diloco.config["run"]["steps"])
             diloco.__exit__(type(error) if error else None, error, None)
 
     def _end_with_process(self) -> None:

@@ -33,13 +33,14 @@ class Model:
     copies: dict[int, torch.Tensor] = field(default_factory=dict)  # of those with masters: the model's own parameter
     frozen: dict[int, torch.Tensor] = field(default_factory=dict)  # that are compared by the values that are here
     listed: dict[int, torch.Tensor] = field(default_factory=dict)  # the model's own parameter of each, tied ones too
+    own: dict[str, torch.Tensor] = field(default_factory=dict)  # by name, the site's, of which the run does not know
 
     def numbered(self, table: Table) -> Model:
         """The same model, by the site's tensor numbers and with the site's list."""
         def by_site(tensors: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
             return {table.index(str(self.tensors[index]["name"])): tensor for index, tensor in tensors.items()}
         return Model(table.tensors, by_site(self.synced), by_site(self.copies), by_site(self.frozen),
-                     by_site(self.listed))
+                     by_site(self.listed), self.own)
 
     def names(self) -> dict[str, int]:
         """{name: index} of the synced tensors."""
@@ -64,20 +65,23 @@ def first_values(parts: Iterable[tuple[torch.Tensor, int]]) -> torch.Tensor:
 
 
 def collect(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], masters: Mapping[str, torch.Tensor],
-            kinds: Mapping[str, str], trained_later: Sequence[str] = ()) -> Model:
-    """Lists the model's parameters. Raises ConfigError that names the first that cannot take part."""
-    named = list(_named(model))
-    masters = {names.plain(name): master for name, master in masters.items()}
+            kinds: Mapping[str, str], trained_later: Sequence[str] = (), own: Sequence[str] = ()) -> Model:
+    """Lists the model's parameters, but for the site's `own`. Raises ConfigError that names the first that cannot take
+    part."""
+    every = list(_named(model))
+    local_names = _names_of("local", [name for name, _ in every], own)
+    named = [(name, parameter) for name, parameter in every if name not in local_names]
+    masters = {names.plain(name): master for name, master in masters.items() if names.plain(name) not in local_names}
     kinds = {names.plain(name): kind for name, kind in kinds.items()}
-    later = _trained_later([name for name, _ in named], trained_later)
+    later = _names_of("trained_later", [name for name, _ in named], trained_later)
     of_optimizer = {id(p): p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
     trained = set(of_optimizer) if optimizers else {id(p) for _, p in named if p.requires_grad}
     _check_masters(named, masters)
-    _check_known(named, of_optimizer, masters)
+    _check_known(every, of_optimizer, masters)
     for name in kinds:
         if name not in {listed for listed, _ in named}:
             raise mismatch("kinds", "names of the model's parameters", name, tensor=name)
-    result = Model()
+    result = Model(own={name: parameter for name, parameter in every if name in local_names})
     first_of: dict[object, dict[str, object]] = {}
     ties = _ties_of(named)
     untrained: list[str] = []
@@ -117,10 +121,18 @@ def collect(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], maste
     return result
 
 
+def every_parameter(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """By each of its names, also where a class has a named_parameters of its own without that argument."""
+    try:
+        return model.named_parameters(remove_duplicate=False)
+    except TypeError:
+        return nn.Module.named_parameters(model, remove_duplicate=False)
+
+
 def _named(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Parameters by their names in the unwrapped model, tied ones under each of their names."""
     seen: dict[str, tuple[str, torch.Tensor]] = {}
-    for wrapped_name, parameter in model.named_parameters(remove_duplicate=False):
+    for wrapped_name, parameter in every_parameter(model):
         name = names.plain(wrapped_name)
         if nn.parameter.is_lazy(parameter):
             raise mismatch(f"parameter {name}", "values", "those of a lazy module, which has seen no batch",
@@ -144,15 +156,15 @@ def _ties_of(named: Iterable[tuple[str, torch.Tensor]]) -> dict[object, dict[str
     return ties
 
 
-def _trained_later(listed: Sequence[str], given: Sequence[str]) -> set[str]:
+def _names_of(what: str, listed: Sequence[str], given: Sequence[str]) -> set[str]:
     """The names that are among those given, or below a module of that name."""
     if isinstance(given, str):
-        raise mismatch("trained_later", "a list of names of parameters or modules", f"the string {given!r}")
+        raise mismatch(what, "a list of names of parameters or modules", f"the string {given!r}")
     found: set[str] = set()
     for each in given:
         below = {name for name in listed if names.is_among(name, (names.plain(each),))}
         if not below:
-            raise mismatch("trained_later", "names of the model's parameters or modules", f"{each!r}", tensor=str(each))
+            raise mismatch(what, "names of the model's parameters or modules", f"{each!r}", tensor=str(each))
         found |= below
     return found
 

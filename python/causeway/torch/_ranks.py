@@ -14,6 +14,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import json
+import os
 import socket
 import threading
 import time
@@ -94,10 +95,11 @@ class Ranks:
     def new_group(self, backend: str) -> Any:
         """A process group of the site's ranks with the timeout. All ranks alike."""
         timeout = timedelta(seconds=self.timeout_s)
-        if self.group is None:
-            return distributed.new_group(backend=backend, timeout=timeout)
-        return distributed.new_group(distributed.get_process_group_ranks(self.group), backend=backend, timeout=timeout,
-                                     use_local_synchronization=True)
+        with _keys_of_this_attempt():
+            if self.group is None:
+                return distributed.new_group(backend=backend, timeout=timeout)
+            return distributed.new_group(distributed.get_process_group_ranks(self.group), backend=backend, timeout=timeout,
+                                         use_local_synchronization=True)
 
     # ---- The thread ----
 
@@ -380,6 +382,23 @@ class Ranks:
             self._thread.join()
         for peer in self._peers.values():
             peer.close()
+
+
+@contextlib.contextmanager
+def _keys_of_this_attempt() -> Iterator[None]:
+    """Processes that torchrun starts again have the store of those before, with addresses of processes that are gone
+    under the same keys. PyTorch has no public way to another prefix."""
+    attempt, default = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), distributed.group.WORLD
+    groups: Any = getattr(getattr(distributed.distributed_c10d, "_world", None), "pg_map", {})
+    if attempt == "0" or default not in groups:
+        yield
+        return
+    backend, store = groups[default]
+    groups[default] = backend, distributed.PrefixStore(f"causeway-{attempt}", store)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        groups[default] = backend, store
 
 
 def _told(error: BaseException, sentence: str) -> Message:

@@ -6,6 +6,7 @@ import copy
 import importlib
 import inspect
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +23,13 @@ class _Followed:
     Attributes:
         scheduler: without a wrapper.
         steps: its own steps at each call of the script's.
-        every: inner steps from one call to the next.
+        given: inner steps from one call to the next, or what says so later; 0: it is not known.
         state, rates: as they were when it was given.
     """
 
     scheduler: Any
     steps: int
-    every: int
+    given: int | Callable[[], int]
     state: dict[str, Any]
     rates: list[Any]
 
@@ -44,9 +45,13 @@ class _Followed:
             counted = counted._schedulers[0]
         return int(counted.last_epoch)
 
+    @property
+    def every(self) -> int:
+        return self.given if isinstance(self.given, int) else self.given()
+
     def at(self, step: int) -> int:
         """`epoch` after an inner step."""
-        return step // self.every * self.steps
+        return step // self.every * self.steps if self.every else self.epoch
 
 
 class Schedulers:
@@ -65,11 +70,11 @@ class Schedulers:
         one = hasattr(given, "step") or (isinstance(given, tuple) and len(given) == 2 and not hasattr(given[1], "step"))
         for each in [given] if one else given or ():
             scheduler, every = each if isinstance(each, (tuple, list)) and len(each) == 2 else (each, 1)
-            if type(every) is not int or every < 1:
+            if not callable(every) and (type(every) is not int or every < 1):
                 raise mismatch("schedulers", "(scheduler, inner steps between two of its own, from 1 on)", f"{every!r}")
             self._add(scheduler, every)
 
-    def _add(self, given: Any, every: int) -> None:
+    def _add(self, given: Any, every: int | Callable[[], int]) -> None:
         inner = getattr(given, "scheduler", given)
         known = hasattr(inner, "last_epoch") or hasattr(inner, "_schedulers")
         if not known or not all(hasattr(inner, name) for name in ("state_dict", "step", "optimizer")):
@@ -87,6 +92,10 @@ class Schedulers:
             LOGGER.warning("at step %d the learning rate of %s stays where it is: it follows from a metric", step,
                            ", ".join(self._fixed))
             self._fixed = []
+        unknown = [followed.name for followed in self._followed if step > 0 and not followed.every]
+        if unknown:
+            LOGGER.warning("at step %d the learning rate of %s stays where it is: it goes by epochs of unknown length", step,
+                           ", ".join(unknown))
         for followed in self._followed:
             scheduler, target = followed.scheduler, followed.at(step)
             if followed.epoch > target:

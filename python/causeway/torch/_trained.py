@@ -19,7 +19,7 @@ from torch import nn
 from causeway import names
 from causeway._log import LOGGER
 from causeway.errors import mismatch
-from causeway.torch._model import Model, values_of
+from causeway.torch._model import Model, every_parameter, values_of
 
 _LATER = "list it from the start with trained_later=[name], or make DiLoCo when it is trained"
 _FINAL = ("make DiLoCo when the model has its final tensors: after resize_token_embeddings, to(dtype), "
@@ -38,7 +38,7 @@ class TrainedTensors:
         self._tied = {listed[index]: str(model.tensors[index]["alias_of"]) for index in listed
                       if model.tensors[index].get("alias_of") in synced}
         of_run = {name: each for name, each in self._listed.items() if name in synced or name in self._tied}
-        self._trained = {id(each) for each in (*of_run.values(), *model.synced.values())}
+        self._trained = {id(each) for each in (*of_run.values(), *model.synced.values(), *model.own.values())}
         self._untrained = {id(each): name for name, each in self._listed.items() if id(each) not in self._trained}
         self._asleep = [each for each in self._listed.values() if id(each) in self._untrained and not each.requires_grad]
         self._warned: set[str] = set()
@@ -73,7 +73,7 @@ class TrainedTensors:
 
     def _check_model(self) -> None:
         """Something in the modules is another object than it was."""
-        current = {names.plain(name): each for name, each in self._module.named_parameters(remove_duplicate=False)}
+        current = {names.plain(name): each for name, each in every_parameter(self._module)}
         objects = {id(each) for each in current.values()}
         listed = {id(each) for each in self._listed.values()}
         for name, expected in self._listed.items():
@@ -86,7 +86,7 @@ class TrainedTensors:
             raise mismatch(f"parameter {name}", "the tensor that the model had when DiLoCo was made", found, _FINAL,
                            tensor=name)
         if not self._optimizers:
-            known = {id(each) for each in self._listed.values()}
+            known = self._trained | {id(each) for each in self._listed.values()}
             for name, each in current.items():
                 if id(each) not in known and each.requires_grad and each.numel() > 0:
                     raise mismatch("model", "the parameters that DiLoCo has listed", f"{name}, of shape {list(each.shape)}",

@@ -33,6 +33,7 @@ from causeway.torch import _anchor, _arguments, _capture, _model, _optimizers, _
 from causeway.torch._deferred_step import DeferredStep
 from causeway.torch._hidden_masters import HiddenMasters
 from causeway.torch._missing_steps import MissingSteps
+from causeway.torch._own_values import OwnValues
 from causeway.torch._ranks import Ranks
 from causeway.torch._schedulers import Schedulers
 from causeway.torch._state import SiteState
@@ -56,7 +57,8 @@ class DiLoCo(Participant):
                  site: str | None = None, process_group: distributed.ProcessGroup | None = None,
                  params: Mapping[str, torch.Tensor] | None = None, kinds: Mapping[str, str] | None = None,
                  after_apply: Callable[[], None] | None = None,
-                 trained_later: Sequence[str] = (), schedulers: Iterable[Any] | Schedulers = (),
+                 trained_later: Sequence[str] = (), local: Sequence[str] = (),
+                 schedulers: Iterable[Any] | Schedulers = (),
                  on_rejoin: Callable[[int], None] | None = None, data: Mapping[str, object] | None = None,
                  **settings: Any) -> None:
         """Asks the coordinator for the run's description, and declares the model. On all ranks of the site alike.
@@ -76,6 +78,8 @@ class DiLoCo(Participant):
                 done for it if it is None.
             trained_later: names of parameters, or of modules with all of theirs, that are frozen now and will be trained
                 in this run: they are synced from the start.
+            local: names of parameters, or of modules with all of theirs, that are each site's own: neither synced nor
+                compared, as the average of others that a script keeps. The same at each site.
             schedulers: of the learning rate; moved to the step at which the site enters. One that the script does not step
                 after each inner step: (scheduler, inner steps between two of its own).
             on_rejoin: called with the step to go on from when the coordinator had dropped the site and it joined anew.
@@ -87,6 +91,7 @@ class DiLoCo(Participant):
         Raises: ConfigError, RefusedError, UnreachableError.
         """
         _world.check_version()
+        _world.warn_of_processes()
         _arguments.check(params=params, kinds=kinds, data=data, after_apply=after_apply, on_rejoin=on_rejoin,
                          process_group=process_group)
         connection, expectations = _options.split(settings)
@@ -100,7 +105,7 @@ class DiLoCo(Participant):
         self._anchors = 0  # blocks of anchor_parameters
         self._stepped = self._loops = False
         self._loaded: SiteState | None = None
-        self._terminate: Any = None  # what handled SIGTERM before
+        self._terminate: Any = None  # handles SIGTERM
         self._tokens = 0
         self._loss: Loss | None = None
         self._latest_loss = float("nan")
@@ -109,7 +114,8 @@ class DiLoCo(Participant):
         try:
             found = _optimizers.masters_of(self._optimizers, model, trained_later)
             self._found = set(found) - set(map(names.plain, params or {}))
-            collected = _model.collect(model, self._optimizers, {**found, **(params or {})}, kinds or {}, trained_later)
+            collected = _model.collect(model, self._optimizers, {**found, **(params or {})}, kinds or {}, trained_later,
+                                       local)
             _optimizers.check_own_masters(self._optimizers, collected.copies.values())
             self._trained = TrainedTensors(model, collected, self._optimizers)
             own = {"coordinator": coordinator or os.environ.get(_options.COORDINATOR_VARIABLE),
@@ -134,6 +140,7 @@ class DiLoCo(Participant):
         self._hidden_masters = HiddenMasters({index: tensor for index, tensor in self._model.synced.items()
                                               if index not in self._model.copies}, may_end=bool(self._optimizers))
         self._missing_steps = MissingSteps(self._model.synced.values())
+        self._own_values = OwnValues(self._module, self._model)
         self._deferred = DeferredStep(self._module, self._model.synced.values(), self._end_step)
         return opened
 
@@ -153,7 +160,10 @@ class DiLoCo(Participant):
         Raises RefusedError, RestoreError, NonFiniteError. `with` does it.
         """
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            self._terminate = signal.signal(signal.SIGTERM, lambda *_: self.stop())
+            def terminate(*_: Any) -> None:
+                self.stop()
+            self._terminate = terminate
+            signal.signal(signal.SIGTERM, terminate)
         self._hidden_masters.joins()
         self._step = self._site.join()
         self._hidden_masters.moved()
@@ -165,6 +175,7 @@ class DiLoCo(Participant):
         self._loaded = None
         self._schedulers.move_to(self.step)
         self._missing_steps.joined()
+        self._own_values.joined()
         self._returned = time.monotonic()
 
     # ---- Training ----
@@ -194,6 +205,7 @@ class DiLoCo(Participant):
             if batches == 0:
                 raise mismatch("loader", "batches, each time it is iterated", "none",
                                "an iterator gives them only once: pass a DataLoader or a list")
+            _shuffle_anew(loader)
 
     def after_step(self) -> None:
         """An inner step is done: sends and applies what is due. For scripts without an optimizer; with one, its steps count
@@ -234,6 +246,7 @@ class DiLoCo(Participant):
         done = self._step + 1
         if self._hooks is not None:
             self._hooks.taken()
+        self._own_values.stepped()
         spent = time.monotonic() - self._returned - self._busy_s
         tokens, loss = self._tokens, self._read_loss()
         self._tokens, busy_s, self._busy_s = 0, self._busy_s, 0.0
@@ -307,7 +320,8 @@ class DiLoCo(Participant):
         if not self._loops:  # a loop of the script's own, or of a framework
             self._missing_steps.batch()
         self._tokens += _reported.tokens(tokens)
-        self._loss = loss if loss is None else _reported.loss("report: loss", loss)
+        if loss is not None:
+            self._loss = _reported.loss("report: loss", loss)
 
     def _read_loss(self) -> float:
         if self._loss is not None and time.monotonic() - self._looked >= _LOOK_S:
@@ -370,6 +384,9 @@ class DiLoCo(Participant):
         initial = [fragment for fragment, anchor in self.progress()["digests"].items() if anchor["version"] == 0]
         if initial:
             LOGGER.warning("export: fragments %s are in no round yet: their values are the initial ones", ", ".join(initial))
+        if self._model.own:
+            LOGGER.warning("export: %d parameters are this site's own, the first %s", len(self._model.own),
+                           next(iter(self._model.own)))
         with self.anchor_parameters():
             _anchor.export(self._module, directory, tokenizer, self._ranks, self._carrier.table)
 
@@ -435,9 +452,9 @@ class DiLoCo(Participant):
         self._deferred.drop()
         if self._hooks is not None:
             self._hooks.remove()
-        if self._terminate is not None:
-            signal.signal(signal.SIGTERM, self._terminate)
-            self._terminate = None
+        if self._terminate is not None and signal.getsignal(signal.SIGTERM) is self._terminate:  # the script has no other
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._terminate = None
         self._carrier.close()
         super().close()
         self._ranks.close()
@@ -448,3 +465,13 @@ class DiLoCo(Participant):
             self._deferred.drop()
             self._ranks.fail(error)  # before anything else: no rank waits for this one any more
         super().__exit__(kind, error, trace)
+
+
+def _shuffle_anew(loader: Any) -> None:
+    """A DistributedSampler has the same order in each epoch unless a script says which one begins."""
+    batches = getattr(loader, "batch_sampler", None)
+    samplers: list[Any] = [getattr(loader, "sampler", None), getattr(batches, "sampler", None)]
+    for each in samplers:
+        if callable(getattr(each, "set_epoch", None)) and isinstance(getattr(each, "epoch", None), int):
+            each.set_epoch(each.epoch + 1)
+            return
