@@ -776,6 +776,84 @@ def averaged_weights_for_an_evaluation(side):
 
 
 @case
+def an_optimizer_for_each_parameter_within_backward(side):
+    model = side.network()
+    optimizers = {parameter: side.make([parameter], lr=1e-2) for parameter in model.parameters()}
+
+    def hook(parameter):
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(hook)
+    for step in range(1, 5):
+        _loss(model, step).backward()
+    side.note(model)
+
+
+@case
+def groups_made_anew_in_mid_run(side):
+    model = side.network()
+    optimizer = side.make(model[2].parameters(), lr=1e-2)
+    _run(model, optimizer, 1, 3)
+    optimizer.param_groups.clear()
+    optimizer.add_param_group({"params": list(model.parameters()), "lr": 1e-3})
+    _run(model, optimizer, 4)
+    side.note(model)
+
+
+@case
+def a_parameter_that_grows_with_its_state(side):
+    parameter = side.parameter(4, 3)
+    optimizer = side.train([parameter], side.make([parameter], lr=1e-2), 1, 3)
+
+    def grown(values):
+        return torch.cat([values.detach(), torch.zeros(2, 3)])
+    parameter.data = grown(parameter)
+    for name in ("exp_avg", "exp_avg_sq"):
+        optimizer.state[parameter][name] = grown(optimizer.state[parameter][name])
+    side.train([parameter], optimizer, 4)
+    side.note(parameter)
+
+
+@case
+def a_state_that_comes_from_another_optimizer(side):
+    model = side.network()
+    before = side.make(model.parameters(), lr=1e-2)
+    _run(model, before, 1, 3)
+    one, other = side.make(model[0].parameters(), lr=1e-2), side.make(model[2].parameters(), lr=1e-2)
+    for parameter in model[0].parameters():
+        one.state[parameter] = before.state[parameter]
+    other.state = before.state
+    for step in range(4, 7):
+        _loss(model, step).backward()
+        for optimizer in (one, other):
+            optimizer.step()
+        model.zero_grad()
+    side.note(model)
+
+
+@case
+def half_a_state_made_by_hand(side):
+    parameter = side.parameter(5)
+    optimizer = side.make([parameter])
+    optimizer.state[parameter] = {"step": torch.tensor(3.0), "exp_avg": torch.zeros(5)}
+    side.train([parameter], optimizer)
+    side.note(parameter)
+
+
+@case
+def states_that_an_offloader_has_copied(side):
+    model = side.network()
+    optimizer = side.make(model.parameters(), lr=1e-2)
+    for first in (1, 4, 6):
+        _run(model, optimizer, first, first + 2)
+        for state in optimizer.state.values():
+            for name, value in state.items():
+                state[name] = value.to("cpu", copy=True)
+    side.note(model)
+
+
+@case
 def two_parameters_of_one_memory(side):
     parameters = [side.parameter(6), side.parameter(6)]
     optimizer = side.make(parameters, lr=1e-2)

@@ -184,6 +184,11 @@ def check_values(where: str, name: str, shape: torch.Size, state: State) -> None
                        "load another world's state by torch.distributed.checkpoint")
 
 
+def have_shape(state: State, parameter: torch.Tensor) -> bool:
+    return all(isinstance(state.get(name), torch.Tensor) and local(state[name]).shape == local(parameter).shape
+               for name in MOMENTS)
+
+
 def check_saved(parameter: torch.Tensor, saved: State) -> None:
     """Raises ConfigError for a saved state that the parameter cannot have. Masters are made of the parameter."""
     for name in (*MOMENTS, MASTER):

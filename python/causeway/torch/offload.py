@@ -27,7 +27,7 @@ from causeway.errors import mismatch
 from causeway.torch import _capture
 from causeway.torch._host_step import HostUpdate, step_on_host
 from causeway.torch._interleaved import Interleaved, Update
-from causeway.torch._placed_state import MASTER, Placed, State, StateMaker, check, check_saved, say_followed
+from causeway.torch._placed_state import MASTER, Placed, State, StateMaker, check, check_saved, have_shape, say_followed
 from causeway.torch._rounding import seed_of
 
 _MOMENT_TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -129,6 +129,15 @@ class OffloadedAdamW(torch.optim.AdamW):
         for parameter in new:
             self._placed[parameter].begin(self.state[parameter])
 
+    def _adopt(self, parameter: torch.Tensor) -> None:
+        """A state that the script has made for a parameter that had none, or has grown together with it."""
+        placed, state = self._placed.get(parameter), self.state[parameter]
+        if placed is None or (not placed.fits(parameter) and have_shape(state, parameter)):
+            saved = {name: value for name, value in state.items() if name != MASTER}
+            check_saved(parameter, saved)
+            self._place([parameter])
+            self._placed[parameter].load(parameter, state, saved)
+
     @torch._disable_dynamo  # type: ignore[attr-defined]
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -147,6 +156,7 @@ class OffloadedAdamW(torch.optim.AdamW):
         on_host: list[Update] = []
         elsewhere: dict[torch.device, list[Update]] = {}
         for number, parameter, group in due:
+            self._adopt(parameter)
             update = Update(number, parameter, self._placed[parameter], self.state[parameter], group)
             (on_host if self._lies_on_host(parameter) else elsewhere.setdefault(parameter.device, [])).append(update)
         works = [*on_host, *itertools.chain.from_iterable(elsewhere.values())]
