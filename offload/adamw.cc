@@ -37,6 +37,24 @@ float ToFloat(Gradient g) {
   return core::FromBfloat16(g);
 }
 
+// Where the copy is not the parameter rounded, the parameter takes its value. True: one has.
+[[gnu::always_inline]] inline bool FollowCopy(const uint16_t* __restrict copy, float* __restrict parameters,
+                                              int64_t count) {
+  uint32_t differ = 0;
+  for (int64_t i = 0; i < count; ++i) {  // as ToBfloat16, but for NaN, which the slow way looks at again
+    const auto bits = __builtin_bit_cast(uint32_t, parameters[i]);
+    differ |= ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16) ^ copy[i];
+  }
+  if (differ == 0) [[likely]] return false;
+  bool followed = false;
+  for (int64_t i = 0; i < count; ++i) {
+    if (core::ToBfloat16(parameters[i]) == copy[i]) continue;
+    parameters[i] = core::FromBfloat16(copy[i]);
+    followed = true;
+  }
+  return followed;
+}
+
 // `count` values from `first` on: one block, or what is left of one. __restrict, or else the compiler asks for each
 // block whether arrays overlap.
 template <typename Gradient>
@@ -55,12 +73,13 @@ template <typename Gradient>
 }
 
 template <typename Gradient>
-[[gnu::always_inline]] inline void UpdateBlocks(const AdamWConstants& constants, const Gradient* __restrict gradients,
+[[gnu::always_inline]] inline bool UpdateBlocks(const AdamWConstants& constants, const Gradient* __restrict gradients,
                                                 float* __restrict first_moments, float* __restrict second_moments,
-                                                float* __restrict parameters, uint16_t* __restrict copy,
+                                                float* __restrict parameters, uint16_t* __restrict copy, bool follows,
                                                 int64_t count) {
   const AdamWConstants c = constants;  // a copy, so that the compiler knows that no store below changes it
   const AdamWWalk walk = CurrentWalk();
+  bool followed = false;
   int64_t first = 0;
   for (; first + kBlock <= count; first += kBlock) {
     if (walk.fetches_ahead) {
@@ -68,24 +87,28 @@ template <typename Gradient>
       PrefetchBlock<sizeof(float)>(first_moments, first + kAhead);
       PrefetchBlock<sizeof(float)>(second_moments, first + kAhead);
       PrefetchBlock<sizeof(float)>(parameters, first + kAhead);
+      if (follows) PrefetchBlock<sizeof(uint16_t)>(copy, first + kAhead);
     }
+    if (follows) followed |= FollowCopy(copy + first, parameters + first, kBlock);
     UpdateBlock(c, gradients, first_moments, second_moments, parameters, copy, first, kBlock, walk.streams_copy);
   }
+  if (follows) followed |= FollowCopy(copy + first, parameters + first, count - first);
   UpdateBlock(c, gradients, first_moments, second_moments, parameters, copy, first, count - first, walk.streams_copy);
+  return followed;
 }
 
 CAUSEWAY_MULTIVERSION
-void UpdateFloat32(const AdamWConstants& c, const float* __restrict gradients, float* __restrict first_moments,
+bool UpdateFloat32(const AdamWConstants& c, const float* __restrict gradients, float* __restrict first_moments,
                    float* __restrict second_moments, float* __restrict parameters, uint16_t* __restrict copy,
-                   int64_t count) {
-  UpdateBlocks(c, gradients, first_moments, second_moments, parameters, copy, count);
+                   bool follows, int64_t count) {
+  return UpdateBlocks(c, gradients, first_moments, second_moments, parameters, copy, follows, count);
 }
 
 CAUSEWAY_MULTIVERSION
-void UpdateBfloat16(const AdamWConstants& c, const uint16_t* __restrict gradients, float* __restrict first_moments,
+bool UpdateBfloat16(const AdamWConstants& c, const uint16_t* __restrict gradients, float* __restrict first_moments,
                     float* __restrict second_moments, float* __restrict parameters, uint16_t* __restrict copy,
-                    int64_t count) {
-  UpdateBlocks(c, gradients, first_moments, second_moments, parameters, copy, count);
+                    bool follows, int64_t count) {
+  return UpdateBlocks(c, gradients, first_moments, second_moments, parameters, copy, follows, count);
 }
 
 // `size` values, in loops of one size of value each, which compilers turn into vectors.
@@ -107,33 +130,36 @@ template <typename Gradient>
 }
 
 template <typename Gradient>
-[[gnu::always_inline]] inline void UpdateNarrow(const AdamWConstants& constants, const Gradient* __restrict gradients,
+[[gnu::always_inline]] inline bool UpdateNarrow(const AdamWConstants& constants, const Gradient* __restrict gradients,
                                                 uint16_t* __restrict first_moments, uint16_t* __restrict second_moments,
-                                                float* __restrict parameters, uint16_t* __restrict copy, uint32_t seed,
-                                                uint32_t index, int64_t count) {
+                                                float* __restrict parameters, uint16_t* __restrict copy, bool follows,
+                                                uint32_t seed, uint32_t index, int64_t count) {
   const AdamWConstants c = constants;
+  bool followed = false;
   const auto block = [&](int64_t first, int size) __attribute__((always_inline)) {
+    if (follows) followed |= FollowCopy(copy + first, parameters + first, size);
     UpdateNarrowBlock(c, gradients + first, first_moments + first, second_moments + first, parameters + first,
                       copy == nullptr ? nullptr : copy + first, seed, index + static_cast<uint32_t>(first), size);
   };
   int64_t first = 0;
   for (; first + kBlock <= count; first += kBlock) block(first, static_cast<int>(kBlock));
   block(first, static_cast<int>(count - first));
+  return followed;
 }
 
 CAUSEWAY_MULTIVERSION
-void UpdateNarrowFloat32(const AdamWConstants& c, const float* __restrict gradients, uint16_t* __restrict first_moments,
+bool UpdateNarrowFloat32(const AdamWConstants& c, const float* __restrict gradients, uint16_t* __restrict first_moments,
                          uint16_t* __restrict second_moments, float* __restrict parameters, uint16_t* __restrict copy,
-                         uint32_t seed, uint32_t index, int64_t count) {
-  UpdateNarrow(c, gradients, first_moments, second_moments, parameters, copy, seed, index, count);
+                         bool follows, uint32_t seed, uint32_t index, int64_t count) {
+  return UpdateNarrow(c, gradients, first_moments, second_moments, parameters, copy, follows, seed, index, count);
 }
 
 CAUSEWAY_MULTIVERSION
-void UpdateNarrowBfloat16(const AdamWConstants& c, const uint16_t* __restrict gradients,
+bool UpdateNarrowBfloat16(const AdamWConstants& c, const uint16_t* __restrict gradients,
                           uint16_t* __restrict first_moments, uint16_t* __restrict second_moments,
-                          float* __restrict parameters, uint16_t* __restrict copy, uint32_t seed, uint32_t index,
-                          int64_t count) {
-  UpdateNarrow(c, gradients, first_moments, second_moments, parameters, copy, seed, index, count);
+                          float* __restrict parameters, uint16_t* __restrict copy, bool follows, uint32_t seed,
+                          uint32_t index, int64_t count) {
+  return UpdateNarrow(c, gradients, first_moments, second_moments, parameters, copy, follows, seed, index, count);
 }
 
 CAUSEWAY_MULTIVERSION
@@ -183,50 +209,40 @@ AdamWArrays AdamWArrays::Part(int64_t first, int64_t size) const {
           .second_moment = from(second_moment, first),
           .parameters = from(parameters, first),
           .bfloat16_copy = from(bfloat16_copy, first),
+          .follows_copy = follows_copy,
           .count = size};
 }
 
-CAUSEWAY_MULTIVERSION
-bool FollowCopy(std::span<const uint16_t> bfloat16_copy, std::span<float> parameters) {
-  CHECK(bfloat16_copy.size() == parameters.size());
-  const uint16_t* __restrict copy = bfloat16_copy.data();
-  float* __restrict p = parameters.data();
-  uint32_t differ = 0;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const uint32_t difference = core::ToBfloat16(p[i]) ^ uint32_t{copy[i]};
-    p[i] = difference == 0 ? p[i] : core::FromBfloat16(copy[i]);
-    differ |= difference;
-  }
-  return differ != 0;
-}
-
-void AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays) {
+bool AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays) {
   const AdamWArrays& a = arrays;
   if (a.gradient == nullptr) {
-    return UpdateParameters(constants, a.first_moment, a.second_moment, a.parameters, a.bfloat16_copy, a.count);
+    UpdateParameters(constants, a.first_moment, a.second_moment, a.parameters, a.bfloat16_copy, a.count);
+    return false;
   }
-  if (a.gradient_type == GradientType::kFloat32) {
-    UpdateFloat32(constants, static_cast<const float*>(a.gradient), a.first_moment, a.second_moment, a.parameters,
-                  a.bfloat16_copy, a.count);
-  } else {
-    UpdateBfloat16(constants, static_cast<const uint16_t*>(a.gradient), a.first_moment, a.second_moment, a.parameters,
-                   a.bfloat16_copy, a.count);
-  }
+  const auto update = [&](const auto* gradients, auto kernel) {
+    return kernel(constants, gradients, a.first_moment, a.second_moment, a.parameters, a.bfloat16_copy, a.follows_copy,
+                  a.count);
+  };
+  const bool followed = a.gradient_type == GradientType::kFloat32
+                            ? update(static_cast<const float*>(a.gradient), UpdateFloat32)
+                            : update(static_cast<const uint16_t*>(a.gradient), UpdateBfloat16);
   if (a.bfloat16_copy != nullptr) FinishStreamCopies();
+  return followed;
 }
 
-void AdamWStep(const AdamWConstants& constants, const AdamWArrays& a, const NarrowMoments& moments) {
+bool AdamWStep(const AdamWConstants& constants, const AdamWArrays& a, const NarrowMoments& moments) {
   CHECK(a.gradient != nullptr);
   // Blocks that the first level of cache keeps, because the copy is a pass of its own.
   constexpr int64_t kValues = 2048;
+  bool followed = false;
   for (int64_t first = 0; first < a.count; first += kValues) {
     const int64_t count = std::min(kValues, a.count - first), at = moments.index + first;
     uint16_t* const copy = a.bfloat16_copy == nullptr ? nullptr : a.bfloat16_copy + first;
     const auto index = static_cast<uint32_t>(at);
     const uint32_t seed = moments.seed ^ static_cast<uint32_t>(at >> 32);
     const auto update = [&](auto* gradients, auto kernel) {
-      kernel(constants, gradients + first, moments.first + first, moments.second + first, a.parameters + first, copy,
-             seed, index, count);
+      followed |= kernel(constants, gradients + first, moments.first + first, moments.second + first,
+                         a.parameters + first, copy, a.follows_copy, seed, index, count);
     };
     if (a.gradient_type == GradientType::kFloat32) {
       update(static_cast<const float*>(a.gradient), UpdateNarrowFloat32);
@@ -234,6 +250,7 @@ void AdamWStep(const AdamWConstants& constants, const AdamWArrays& a, const Narr
       update(static_cast<const uint16_t*>(a.gradient), UpdateNarrowBfloat16);
     }
   }
+  return followed;
 }
 
 CAUSEWAY_MULTIVERSION

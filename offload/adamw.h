@@ -50,16 +50,14 @@ struct AdamWArrays {
   float* second_moment = nullptr;
   float* parameters = nullptr;
   uint16_t* bfloat16_copy = nullptr;  // p as the model computes with it; null: none
+  bool follows_copy = false;          // where it is not p rounded, something else has written it: p takes its value first
   int64_t count = 0;
 
   AdamWArrays Part(int64_t first, int64_t size) const;
 };
 
-void AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays);
-
-// Where the copy is not the parameter rounded, something else has written it: the parameter takes its value. True: one
-// has. The spans have one size.
-bool FollowCopy(std::span<const uint16_t> bfloat16_copy, std::span<float> parameters);
+// True: p has taken values of the copy.
+bool AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays);
 
 // How the step goes through memory: which way is fastest depends on the processor (offload/walk_choice.h). No bit
 // depends on it.
@@ -82,7 +80,7 @@ struct NarrowMoments {
   int64_t index = 0;  // of the first value here
 };
 // `arrays` without moments, with a gradient.
-void AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays, const NarrowMoments& moments);
+bool AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays, const NarrowMoments& moments);
 
 // m ← fma(g, 1−β1, m·β1), and 0 where v is 0. All of one size.
 void MomentumStep(const AdamWConstants& constants, std::span<const float> gradient,

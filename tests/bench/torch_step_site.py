@@ -39,7 +39,7 @@ class Model(nn.Module):
 
 
 class TimedDiLoCo(causeway.DiLoCo):
-    """Notes how long the training loop is in Causeway's hands: in the hooks before and after the optimizer's step."""
+    """Notes how long the training loop is in Causeway's hands: in the hooks before and after the optimizer's step, and at its end."""
 
     def __init__(self, *arguments, **settings):
         super().__init__(*arguments, **settings)
@@ -53,14 +53,19 @@ class TimedDiLoCo(causeway.DiLoCo):
             self.plans.append((plan[0].kind, sum(move.count for move in plan), time.perf_counter() - start))
         self._carrier._carry_out = timed
 
-    def step_begins(self):
+    def _step_begins(self, *arguments):
         start = time.perf_counter()
-        super().step_begins()
+        super()._step_begins(*arguments)
         self.hook_s[-1] += time.perf_counter() - start
 
-    def after_step(self):
+    def _look_at_step(self):
         start = time.perf_counter()
-        super().after_step()
+        super()._look_at_step()
+        self.hook_s[-1] += time.perf_counter() - start
+
+    def _end_step(self):
+        start = time.perf_counter()
+        super()._end_step()
         self.hook_s[-1] += time.perf_counter() - start
         self.hook_s.append(0.0)
 

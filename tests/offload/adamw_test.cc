@@ -196,24 +196,38 @@ TEST(AdamW, CopyInTheSamePassIsTheParametersRoundedToNearestEven) {
             -std::numeric_limits<float>::infinity());
 }
 
-TEST(AdamW, AParameterWhoseCopySomethingElseHasWrittenTakesItsValueAndTheOthersKeepTheirs) {
-  const std::vector<float> before = RandomValues(3, 301, 1.0f);
-  std::vector<uint16_t> copy;
-  for (float p : before) copy.push_back(core::ToBfloat16(p));
-  std::vector<float> p = before;
-  EXPECT_FALSE(FollowCopy(copy, p));
-  EXPECT_EQ(p, before);
-  copy[0] = core::ToBfloat16(3.0f);
-  copy[300] ^= 1;
-  EXPECT_TRUE(FollowCopy(copy, p));
-  std::vector<float> expected = before;
-  expected[0] = 3.0f;
-  expected[300] = core::FromBfloat16(copy[300]);
-  EXPECT_EQ(p, expected);
-  EXPECT_FALSE(FollowCopy(copy, p));
-  p[7] = std::numeric_limits<float>::quiet_NaN();
-  copy[7] = core::ToBfloat16(p[7]);
-  EXPECT_FALSE(FollowCopy(copy, p));  // not a number, rounded, is itself
+TEST(AdamW, AParameterWhoseCopySomethingElseHasWrittenTakesItsValueBeforeTheStep) {
+  const AdamWConstants constants = MakeConstants({}, 1);
+  const std::vector<float> g = RandomValues(4, 301, 1.0f);
+  for (const bool narrow : {false, true}) {
+    State expected(RandomValues(3, 301, 1.0f));
+    expected.p[17] = std::numeric_limits<float>::quiet_NaN();  // rounded it is itself
+    std::vector<uint16_t> copy(301), moments(602), other_copy, other_moments;
+    for (size_t i = 0; i < 301; ++i) copy[i] = core::ToBfloat16(expected.p[i]);
+    State followed = expected;
+    const auto step = [&](State& state, std::vector<uint16_t>& out, std::vector<uint16_t>& m, bool follows) {
+      AdamWArrays arrays = ArraysOf(state, g);
+      arrays.bfloat16_copy = out.data();
+      arrays.follows_copy = follows;
+      return narrow ? AdamWStep(constants, arrays, {m.data(), m.data() + 301, 7, 0}) : AdamWStep(constants, arrays);
+    };
+    other_copy = copy;
+    other_moments = moments;
+    State same = expected;
+    EXPECT_FALSE(step(same, other_copy, other_moments, true));
+    for (const auto& [at, value] : {std::pair(0, 3.0f), {70, -0.5f}, {300, 0.25f}}) {
+      copy[at] = core::ToBfloat16(value);
+      expected.p[at] = value;
+    }
+    other_copy = copy;
+    other_moments = moments;
+    EXPECT_TRUE(step(followed, copy, moments, true));
+    EXPECT_FALSE(step(expected, other_copy, other_moments, false));
+    expected.p[17] = followed.p[17] = 0;
+    EXPECT_EQ(followed.p, expected.p);
+    EXPECT_EQ(copy, other_copy);
+    EXPECT_EQ(moments, other_moments);
+  }
 }
 
 TEST(AdamW, GradientsInBfloat16GiveTheBitsOfTheSameValuesInFloat32) {

@@ -140,23 +140,12 @@ struct Part {
   int64_t first = 0;  // counted through all tensors
 
   void Step(int64_t begin, int64_t count) const {
-    if (followed == nullptr) return StepOf(begin, count);
-    constexpr int64_t kValues = 2048;  // which the first level of cache keeps from one pass to the other
-    for (const int64_t end = begin + count; begin < end; begin += kValues) {
-      const int64_t size = std::min(kValues, end - begin);
-      const offload::AdamWArrays here = arrays.Part(begin, size);
-      const auto values = static_cast<size_t>(size);
-      if (offload::FollowCopy({here.bfloat16_copy, values}, {here.parameters, values})) {
-        std::atomic_ref(*followed).store(1, std::memory_order_relaxed);
-      }
-      StepOf(begin, size);
-    }
-  }
-
-  void StepOf(int64_t begin, int64_t count) const {
     const offload::AdamWArrays here = arrays.Part(begin, count);
-    if (narrow.first == nullptr) return AdamWStep(constants, here);
-    AdamWStep(constants, here, {narrow.first + begin, narrow.second + begin, narrow.seed, begin});
+    const bool has_followed =
+        narrow.first == nullptr
+            ? AdamWStep(constants, here)
+            : AdamWStep(constants, here, {narrow.first + begin, narrow.second + begin, narrow.seed, begin});
+    if (has_followed) std::atomic_ref(*followed).store(1, std::memory_order_relaxed);
   }
 };
 
@@ -169,6 +158,7 @@ Part PartOf(const causeway_adamw_tensor& tensor, int64_t first) {
                      .second_moment = narrow ? nullptr : static_cast<float*>(tensor.second_moment),
                      .parameters = tensor.parameters,
                      .bfloat16_copy = tensor.bfloat16_copy,
+                     .follows_copy = tensor.bfloat16_copy != nullptr && tensor.followed != nullptr,
                      .count = tensor.count},
           .narrow = narrow ? offload::NarrowMoments{static_cast<uint16_t*>(tensor.first_moment),
                                                     static_cast<uint16_t*>(tensor.second_moment), tensor.seed}
@@ -180,7 +170,7 @@ Part PartOf(const causeway_adamw_tensor& tensor, int64_t first) {
                                                .weight_decay = tensor.weight_decay,
                                                .gradient_scale = static_cast<float>(tensor.gradient_scale)},
                                               tensor.step),
-          .followed = tensor.bfloat16_copy == nullptr ? nullptr : tensor.followed,
+          .followed = tensor.followed,
           .first = first};
 }
 
