@@ -13,6 +13,7 @@ Batches that a loader draws ahead count for nothing: they were drawn before the 
 
 from __future__ import annotations
 
+import functools
 import threading
 import warnings
 from collections.abc import Callable, Iterable
@@ -49,8 +50,13 @@ class DeferredStep:
             if self._unseen:
                 return self.end()
             # In no module, so that a copy of the model, or a pickle, has no part of it.
-            warnings.filterwarnings("ignore", r"Using `torch.compile\(module\)` when there are global hooks")
+            self._quiet()
             self._hook = nn.modules.module.register_module_forward_pre_hook(self._forward)
+
+    @staticmethod
+    @functools.cache  # each filter has the interpreter forget what it has said once
+    def _quiet() -> None:
+        warnings.filterwarnings("ignore", r"Using `torch.compile\(module\)` when there are global hooks")
 
     def end(self) -> None:
         """Does what was put off, if something was."""

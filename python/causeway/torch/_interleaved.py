@@ -42,10 +42,9 @@ def contents_of(values: torch.Tensor) -> torch.Tensor:
 
 def alike(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> list[bool]:
     """Whether the two of each pair are. Waits for the device once where all are."""
-    if [len(each) for each in before] == [len(each) for each in after] and (
-            not before or torch.equal(torch.cat(list(before)), torch.cat(list(after)))):
-        return [True] * len(before)
-    return [len(a) == len(b) and torch.equal(a, b) for a, b in zip(before, after)]
+    if not before or torch.equal(torch.cat(list(before)), torch.cat(list(after))):
+        return [len(a) == len(b) for a, b in zip(before, after)]
+    return [torch.equal(a, b) for a, b in zip(before, after)]
 
 
 class Update:
@@ -148,11 +147,10 @@ class _Gradients:
     def check(self, works: Sequence[Update]) -> None:
         """Those that something has changed since they were brought, as clipping does, or a collective that autograd does not
         see, are brought again."""
-        held = {work.parameter: self._held[work.parameter] for work in works if work.parameter in self._held}
-        same = alike([held[work.parameter][1] for work in works if work.parameter in held],
-                     [contents_of(work.gradient) for work in works if work.parameter in held])
-        for work, unchanged in zip([work for work in works if work.parameter in held], same):
-            if not unchanged or held[work.parameter][0] != work.gradient.data_ptr():
+        held = [work for work in works if work.parameter in self._held]
+        same = alike([self._held[work.parameter][1] for work in held], [contents_of(work.gradient) for work in held])
+        for work, unchanged in zip(held, same):
+            if not unchanged or self._held[work.parameter][0] != work.gradient.data_ptr():
                 del self._held[work.parameter]
 
     def take(self, parameter: torch.Tensor) -> torch.Tensor:
@@ -277,7 +275,7 @@ class Interleaved:
             self._step_on_cpu(group, turn)
         self._streams.current_after(self._streams.copy_in)
         self._given = self._streams.event(self._streams.copy_in)
-        self._written = {work.parameter: contents_of(work.here) for work in works if MASTER in work.placed.values}
+        self._written.update({work.parameter: contents_of(work.here) for work in works if MASTER in work.placed.values})
         self._streams.wait(self._streams.event(self._streams.copy_out))  # state on the host is whole when step returns
         return followed
 
@@ -289,10 +287,10 @@ class Interleaved:
         """Masters follow parameters that something else has written since the last step. The values of that step
         are known by their contents; the parameter itself crosses the bus only where they differ."""
         mastered = [work for work in works if MASTER in work.placed.values]
-        before = [self._written.get(work.parameter, torch.empty(0)) for work in mastered]
-        same = alike(before, [contents_of(work.here) for work in mastered])
-        return [work.number for work, unchanged in zip(mastered, same)
-                if not unchanged and work.placed.follow(work.parameter)]
+        known = [work for work in mastered if work.parameter in self._written]
+        same = alike([self._written[work.parameter] for work in known], [contents_of(work.here) for work in known])
+        kept = {work.parameter for work, unchanged in zip(known, same) if unchanged}
+        return [work.number for work in mastered if work.parameter not in kept and work.placed.follow(work.parameter)]
 
     def _update(self, works: list[Update], arrays: list[dict[str, torch.Tensor]]) -> None:
         """By PyTorch's own update, where the arrays are."""

@@ -26,6 +26,7 @@ class OwnValues:
     def __init__(self, module: nn.Module, model: Model) -> None:
         frozen = {str(model.tensors[index]["name"]): tensor for index, tensor in model.frozen.items()}
         self._watched: dict[str, Mapping[str, torch.Tensor]] = {"frozen parameter": frozen, "buffer": _buffers(module)}
+        self._before: dict[str, dict[str, torch.Tensor]] = {}
         self._steps = 0
 
     def joined(self) -> None:

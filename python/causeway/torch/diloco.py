@@ -193,6 +193,7 @@ class DiLoCo(Participant):
         if not self._joined:
             raise FailedError("expected a site that has joined, got a loop before it: write `with diloco:` around the loop")
         self._loops = True
+        self._deferred.next_batch()
         while not self.over:
             batches = 0
             for batch in loader:

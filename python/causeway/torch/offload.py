@@ -210,6 +210,8 @@ class OffloadedAdamW(torch.optim.AdamW):
                    if parameter.requires_grad or names.is_among(name, later)}
         with torch.no_grad():
             self._make_states(list(trained.values()))
+            for parameter in trained.values():
+                self._adopt(parameter)
         return {name: self._placed[parameter].tensors.get(MASTER, parameter) for name, parameter in trained.items()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
