@@ -13,7 +13,6 @@ Batches that a loader draws ahead count for nothing: they were drawn before the 
 
 from __future__ import annotations
 
-import functools
 import threading
 import warnings
 from collections.abc import Callable, Iterable
@@ -24,6 +23,7 @@ from torch import nn
 
 from causeway.torch._model import first_values
 
+_HOOKS = r"Using `torch.compile\(module\)` when there are global hooks"  # which fires one twice: it ends one step
 _WATCHED, _VALUES = 4, 64  # tensors, and values of each, that tell whether θ is as it was
 
 
@@ -50,13 +50,9 @@ class DeferredStep:
             if self._unseen:
                 return self.end()
             # In no module, so that a copy of the model, or a pickle, has no part of it.
-            self._quiet()
+            if getattr(warnings.filters[0][1], "pattern", "") != _HOOKS:  # each filter has it forget what it has said once
+                warnings.filterwarnings("ignore", _HOOKS)
             self._hook = nn.modules.module.register_module_forward_pre_hook(self._forward)
-
-    @staticmethod
-    @functools.cache  # each filter has the interpreter forget what it has said once
-    def _quiet() -> None:
-        warnings.filterwarnings("ignore", r"Using `torch.compile\(module\)` when there are global hooks")
 
     def end(self) -> None:
         """Does what was put off, if something was."""
