@@ -37,11 +37,14 @@ core::CodecId LegCodec::CodecOf(const core::TensorPlace& tensor) const {
   return std::ranges::find(exempt, tensor.kind) == exempt.end() ? codec : core::CodecId::kBfloat16;
 }
 
-bool LegCodec::Exempts(const core::Fragment& fragment, int64_t unit) const {
-  if (exempt.empty()) return false;
+core::OuterParameters LegCodec::OuterAt(const core::Fragment& fragment, int64_t unit,
+                                        core::OuterParameters outer) const {
   const auto next = std::ranges::upper_bound(fragment.tensors, unit, {}, &core::TensorPlace::first_unit);
   CHECK(next != fragment.tensors.begin());
-  return std::ranges::count(exempt, std::prev(next)->kind) > 0;
+  const core::TensorKind kind = std::prev(next)->kind;
+  if (kind == core::TensorKind::kBuffer) return {.lr = 1, .momentum = 0, .gain = 1};
+  if (std::ranges::count(exempt, kind) > 0) outer.gain = 1;
+  return outer;
 }
 
 LegCodec UpLeg(const core::RunConfig& config) { return {config.codec.up, config.codec.exempt, config.seed}; }

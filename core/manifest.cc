@@ -44,6 +44,7 @@ const char* TensorKindName(TensorKind kind) {
     case TensorKind::kNorm: return "norm";
     case TensorKind::kHead: return "head";
     case TensorKind::kExpert: return "expert";
+    case TensorKind::kBuffer: return "buffer";
   }
   return "unknown";
 }

@@ -10,9 +10,11 @@
 
 namespace causeway::core {
 
-enum class TensorKind : uint8_t { kMatrix = 1, kEmbedding = 2, kNorm = 3, kHead = 4, kExpert = 5 };
+// A buffer is nothing that is trained, such as a running statistic: W is the mean of the sites' whatever the outer
+// optimizer.
+enum class TensorKind : uint8_t { kMatrix = 1, kEmbedding = 2, kNorm = 3, kHead = 4, kExpert = 5, kBuffer = 6 };
 
-const char* TensorKindName(TensorKind kind);  // "matrix", "embedding", "norm", "head", "expert"
+const char* TensorKindName(TensorKind kind);  // "matrix", "embedding", "norm", "head", "expert", "buffer"
 
 inline constexpr int kNoLayer = -1;
 

@@ -101,7 +101,7 @@ void CodecFields(core::CodecConfig& codec, core::SyncMode mode, Fields& fields) 
   Texts kinds;
   for (const core::TensorKind kind : codec.exempt) kinds.push_back(core::TensorKindName(kind));
   fields.Any({"exempt", kFixed, "kinds of tensors that stay at bfloat16"}, &kinds,
-             "of matrix, embedding, norm, head, expert");
+             "of matrix, embedding, norm, head, expert, buffer");
   for (Leg* leg : {&up, &down}) {
     if (!fields.Wants(!leg->allowed_texts.empty())) continue;
     fields.Any({leg->allowed_name, kByRound, "what auto may choose from, best first", kNotYet}, &leg->allowed_texts,

@@ -50,7 +50,8 @@ inline constexpr Names<core::TensorKind> kTensorKinds = {{"matrix", core::Tensor
                                                          {"embedding", core::TensorKind::kEmbedding},
                                                          {"norm", core::TensorKind::kNorm},
                                                          {"head", core::TensorKind::kHead},
-                                                         {"expert", core::TensorKind::kExpert}};
+                                                         {"expert", core::TensorKind::kExpert},
+                                                         {"buffer", core::TensorKind::kBuffer}};
 inline constexpr char kAuto[] = "auto";
 inline constexpr char kSparse[] = "sparse";
 inline constexpr char kLlama3[] = "llama3";  // rope_type, also in config.json

@@ -289,9 +289,10 @@ absl::Status Replica::TakeUpdate(const core::OuterParameters& outer, std::span<c
   core::HeldVersion held{.version = version_ + 1};
   anchor_stamp_ = core::NewStamp();
   for (const codecs::ChunkView& view : checked.views) {
-    core::OuterParameters of_chunk = outer;
-    if (outer.gain != 1 && down_.Exempts(fragment(), view.span().first_unit)) of_chunk.gain = 1;
+    const core::OuterParameters of_chunk = down_.OuterAt(fragment(), view.span().first_unit, outer);
     StepBy(of_chunk, view, momentum_, anchor_, step.values(), held);
+    if (step.values().empty() || of_chunk.lr == outer.lr) continue;
+    for (float& s : step.values().subspan(view.span().first_value(), view.span().values)) s *= of_chunk.lr / outer.lr;
   }
   held_ = core::HeldFragment{id_, held, held_ ? std::optional(held_->held) : std::nullopt};
   step_.buffer = std::move(step);

@@ -85,7 +85,7 @@ void ToProto(const DownloadHeader& header, v1::DownloadHeader* message) {
 absl::StatusOr<core::Manifest> FromProto(const v1::Manifest& message) {
   core::Manifest manifest;
   for (const v1::TensorSpec& spec : message.tensors()) {
-    if (spec.kind() < 1 || spec.kind() > static_cast<uint32_t>(core::TensorKind::kExpert) ||
+    if (spec.kind() < 1 || spec.kind() > static_cast<uint32_t>(core::TensorKind::kBuffer) ||
         spec.dtype() > static_cast<uint32_t>(core::DType::kFloat16)) {
       return absl::InvalidArgumentError(absl::StrCat("manifest: tensor ", spec.name(), ": kind ", spec.kind(),
                                                      " or dtype ", spec.dtype(), " is not known to this version"));

@@ -68,8 +68,8 @@ class Site(Participant):
             parameters: the model's tensors by name, in the order that all sites have. float32, C-contiguous, writeable.
             coordinator, site: HOST:PORT (several shards, with commas) and this site's name; else the environment
                 variables CAUSEWAY_COORDINATOR and CAUSEWAY_SITE.
-            kinds, layers: for tensors whose kind (matrix, embedding, norm, head, expert) or layer (−1: none) does not
-                follow from name and shape by the rules of docs/python.md.
+            kinds, layers: for tensors whose kind (matrix, embedding, norm, head, expert, buffer) or layer (−1: none) does
+                not follow from name and shape by the rules of docs/python.md.
             data: {"tokens": number, "digest": 16 hexadecimal digits} of the site's training data.
             settings: keys of _options.Connection and _options.Expectations, such as tls_ca="ca.pem", sync_every=20.
 

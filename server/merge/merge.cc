@@ -121,8 +121,7 @@ uint64_t RoundMerge::MergeTile(const Tile& tile, const codecs::ChunkSpan& chunk,
   }
   update.WriteMean(tile.first_unit - chunk.first_unit, stays_rotated ? blocks : blocks.first(tile.values),
                    stays_rotated, feedback, g);
-  core::OuterParameters outer = settings_.outer;
-  if (outer.gain != 1 && settings_.down.Exempts(fragment_, tile.first_unit)) outer.gain = 1;
+  const core::OuterParameters outer = settings_.down.OuterAt(fragment_, tile.first_unit, settings_.outer);
   figures.products.Add(
       MeasuredOuterStep(outer, g, of_tile(state_.momentum, tile.values), of_tile(state_.anchor, tile.values)));
   const auto units = std::span<const float>(state_.anchor).subspan(tile.first_value(), tile.padded_values());

@@ -101,7 +101,8 @@ std::vector<Counted> Count(std::span<const core::TensorPlace> tensors,
                            std::span<const float> factors, core::ThreadTeam& threads) {
   std::vector<SumOfSteps> steps;
   for (const core::TensorPlace& tensor : tensors) {
-    if (tensor.kind == core::TensorKind::kEmbedding || contributions.size() < 2) continue;
+    const bool is_mean = tensor.kind == core::TensorKind::kEmbedding || tensor.kind == core::TensorKind::kBuffer;
+    if (is_mean || contributions.size() < 2) continue;
     for (size_t m = 0; m < contributions.size(); ++m) {
       if (weights[m] != 0) steps.push_back({&tensor, {m}, {1.0f}});
     }

@@ -165,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"FeedbackUp", "codec: {feedback_up: -0.5}\n", "run.yaml:2: codec.feedback_up: expected 0 to 1, got -0.5"},
         Case{"FeedbackDown", "codec: {feedback_down: 2}\n", "run.yaml:2: codec.feedback_down: expected 0 to 1, got 2"},
         Case{"ExemptKind", "codec:\n  exempt:\n    - norm\n    - bias\n",
-             "run.yaml:5: codec.exempt[1]: expected matrix | embedding | norm | head | expert, got bias"},
+             "run.yaml:5: codec.exempt[1]: expected matrix | embedding | norm | head | expert | buffer, got bias"},
         Case{"Zstd", "codec: {zstd: 1}\n", "run.yaml:2: codec.zstd: expected true or false, got 1"},
         Case{"NoSites", "membership: {min_sites: 0}\n", "run.yaml:2: membership.min_sites: expected 1 to 1024, got 0"},
         Case{"ManySites", "membership: {min_sites: 1025}\n",

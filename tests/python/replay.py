@@ -82,7 +82,8 @@ class Replay:
             for site in self.sites:
                 theta = dict(site.crossing())[name]
                 theta.data.copy_(self.alpha * theta.data + (1 - self.alpha) * value)
-                site.model_parameters[name].data.copy_(theta.data)
+                if name in site.model_parameters:
+                    site.model_parameters[name].data.copy_(theta.data)
 
 
 class ReplayedSite(Site):
@@ -98,8 +99,10 @@ class ReplayedSite(Site):
         if isinstance(optimizer, causeway.OffloadedAdamW):
             trained = optimizer.masters(trained.items(), settings.get("trained_later", ()))
         named = [(name, each) for name, each in trained.items() if replayed is None or name in replayed]
-        self.crossing = lambda: named
-        self.replay.anchor = self.replay.anchor or {name: each.detach().clone() for name, each in named}
+        means = settings.get("buffers") == "mean"
+        self.model_parameters |= dict(model.named_buffers())
+        self.crossing = lambda: named + [each for each in model.named_buffers() if means and each[1].is_floating_point()]
+        self.replay.anchor = self.replay.anchor or {name: each.detach().clone() for name, each in self.crossing()}
         yield self
 
     def loop(self, batches):

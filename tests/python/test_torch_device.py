@@ -96,16 +96,18 @@ class DeviceTest(FakeSiteTest):
 
     def test_a_late_read_is_of_the_step_that_asked_for_it(self):
         optimizer, expected = self.sgd(), []
-        with self.diloco(optimizer=optimizer):
+        with self.diloco(optimizer=optimizer) as diloco:
             for _ in range(3):
                 self.after_step_gives((READ, "layers.0.weight", 16), flags=BEFORE_CHANGE)
                 if GPU:
                     torch.cuda._sleep(10**8)  # cycles: the step is still computed when the read is queued
                 self.train(optimizer)
+                diloco.next_batch()
                 expected.append(self.model.layers[0].weight.detach().clone().cpu().flatten().tolist())
                 with torch.no_grad():
                     self.model.layers[0].weight.data.fill_(7.0)  # as an evaluation of averaged weights does
                 self.train(optimizer)
+                diloco.next_batch()
         self.assertEqual([values for _, _, _, values, _ in self.fake.done], expected)
 
     def test_theta_is_kept_where_it_lies(self):

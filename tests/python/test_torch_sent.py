@@ -337,5 +337,64 @@ class OwnValuesTest(ReplayTest):
         self.check(script)
 
 
+class Observed(Net):
+    """With a batch norm, a mean that is written in place, and one that is made anew in each forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(20)
+        self.register_buffer("mean", torch.zeros(6))
+        self.register_buffer("scale", torch.ones(3, 6))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        if self.training:
+            with torch.no_grad():
+                self.mean.lerp_(x.mean(0), 0.1)
+                self.scale = self.scale * 0.9 + x[:3].abs() * 0.1
+                self.steps += 1
+        return self.head(self.norm(self.body(x - self.mean)).tanh() * self.scale.mean())
+
+
+class BufferTest(ReplayTest):
+    def script(self, **settings):
+        def script(site):
+            model = site.model(Observed)
+            train(site, model, sgd(model.parameters()), buffers="mean", **settings)
+            site.left = {name: value.clone() for name, value in model.named_buffers()}
+        return script
+
+    def test_each_sync_makes_the_mean_of_the_sites_buffers(self):
+        self.check(self.script())
+        self.check(self.script(), delay=1, alpha=0.5)
+
+    def test_they_are_a_mean_whatever_the_outer_optimizer_and_a_late_site_gets_it(self):
+        seen = {}
+
+        def script(site):
+            model = site.model(Observed)
+            optimizer = sgd(model.parameters())
+            with site.diloco(model, optimizer, buffers="mean") as diloco:
+                for batch in diloco.loop(site.batches):
+                    backward(model, batch)
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    seen[site.index] = {name: value.clone() for name, value in model.named_buffers() if value.is_floating_point()}
+            site.left = {name: value.clone() for name, value in model.named_buffers()}
+        config = self.config(outer={"optimizer": "nesterov", "lr": 0.7, "momentum": 0.9})
+        for site in self.real(script, config=config):
+            if site.error is not None:
+                raise site.error
+        anchor = self.run.export()
+        for name, value in seen[0].items():
+            mean = (value + seen[1][name]) / 2
+            self.assertLess(float((torch.from_numpy(anchor[name]) - mean).abs().max()), 1e-6, name)
+        self.assertNotIn("steps", anchor)
+
+    def test_others_than_local_and_mean_are_refused(self):
+        for site in self.real(lambda site: site.diloco(site.model(Net), None, buffers="sum"), sites=1):
+            self.assertRegex(str(site.error), 'buffers: expected "local" or "mean", got .sum.')
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -119,7 +119,7 @@ class WrongUseTest(EndToEndTest):
         self.wrong("got one that is not contiguous", {"t1": ones(3, 2).T})
 
     def test_a_kind_that_there_is_not(self):
-        self.wrong("expected matrix, embedding, norm, head or expert, got matrx", kinds={"t0": "matrx"})
+        self.wrong("expected matrix, embedding, norm, head, expert or buffer, got matrx", kinds={"t0": "matrx"})
 
     def test_a_kind_for_no_parameter(self):
         self.wrong("kinds: expected names of parameters, got t9", kinds={"t9": "matrix"})

@@ -23,7 +23,8 @@ constexpr int kSites = 2;
 core::FragmentMap Map() {
   return {{{.name = "embedding", .shape = {5000}, .kind = TensorKind::kEmbedding},
            {.name = "norm", .shape = {64}, .kind = TensorKind::kNorm, .layer = 0},
-           {.name = "matrix", .shape = {100, 99}, .kind = TensorKind::kMatrix, .layer = 0}},
+           {.name = "matrix", .shape = {100, 99}, .kind = TensorKind::kMatrix, .layer = 0},
+           {.name = "mean", .shape = {300}, .kind = TensorKind::kBuffer, .layer = 0}},
           {{0, 1, 2}}};
 }
 
@@ -163,8 +164,24 @@ TEST_P(RoundsOf, AGainMovesBothEndsAlikeAndExemptTensorsNot) {
   };
   for (size_t tensor = 0; tensor < map_.manifest().size(); ++tensor) {
     const std::vector<float> once = moved(1, tensor), twice = moved(2, tensor);
-    const bool exempt = std::ranges::count(GetParam().exempt, map_.manifest()[tensor].kind) > 0;
+    const TensorKind kind = map_.manifest()[tensor].kind;
+    const bool exempt = kind == TensorKind::kBuffer || std::ranges::count(GetParam().exempt, kind) > 0;
     for (size_t i = 0; i < once.size(); ++i) ASSERT_EQ(twice[i], (exempt ? 1 : 2) * once[i]) << tensor << " at " << i;
+  }
+}
+
+TEST_P(RoundsOf, ABufferIsTheMeanWhateverTheOuterOptimizer) {
+  const auto anchor_after = [&](const core::OuterParameters& outer) {
+    config_.outer = outer;
+    RunRounds(/*zstd=*/false);
+    return std::vector<float>(state_.anchor.begin(), state_.anchor.end());
+  };
+  const std::vector<float> mean = anchor_after({.lr = 1, .momentum = 0});
+  const std::vector<float> moved = anchor_after({.lr = 0.7f, .momentum = 0.9f, .gain = 2});
+  for (const core::TensorPlace& place : map_.fragment(0).tensors) {
+    const auto begin = place.first_unit * core::kUnitValues;
+    const bool same = std::equal(mean.begin() + begin, mean.begin() + begin + place.values, moved.begin() + begin);
+    EXPECT_EQ(same, place.kind == TensorKind::kBuffer) << place.tensor;
   }
 }
 

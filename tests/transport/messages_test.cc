@@ -160,7 +160,7 @@ TEST(Messages, ManifestThatNoHonestPeerSendsIsRefused) {
   EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_name("wq"); }), HasSubstr("wq is listed twice"));
   EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_name(""); }), HasSubstr("names of 1 to"));
   EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_kind(0); }), HasSubstr("tensor wk: kind 0"));
-  EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_kind(6); }), HasSubstr("kind 6"));
+  EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_kind(7); }), HasSubstr("kind 7"));
   EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_kind(256 + 1); }), HasSubstr("kind 257"));
   EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_dtype(3); }), HasSubstr("dtype 3"));
   EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_alias_of("wq"); }),

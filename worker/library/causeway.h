@@ -231,8 +231,8 @@ CAUSEWAY_API int causeway_run_close(causeway_run* run);
  *         "data": {"tokens": 1234, "digest": "00c0ffee00c0ffee"}}
  *
  *   dtype            float32 (default), bfloat16 or float16 of a tensor that is synced; a frozen one may have any.
- *   kind, layer      matrix, embedding, norm, head or expert; the layer's number, −1: none. Left out, both follow from
- *                    the name and the shape, by the rules of docs/python.md.
+ *   kind, layer      matrix, embedding, norm, head, expert or buffer; the layer's number, −1: none. Left out, both
+ *                    follow from the name and the shape, by the rules of docs/python.md.
  *   alias_of, frozen tied to another tensor, or not trained: listed, compared with the other sites', not synced.
  *   values_digest    XXH3-64 of a frozen tensor's bytes in hexadecimal; other sites must have the same.
  *   data             the site's training data, if the run is to compare it (docs/data.md); may be left out.

@@ -22,7 +22,7 @@ using core::TensorKind;
 using core::TensorSpec;
 
 constexpr TensorKind kKinds[] = {TensorKind::kMatrix, TensorKind::kEmbedding, TensorKind::kNorm, TensorKind::kHead,
-                                 TensorKind::kExpert};
+                                 TensorKind::kExpert, TensorKind::kBuffer};
 
 absl::StatusOr<TensorKind> ReadKind(JsonObject& tensor, const TensorSpec& spec) {
   std::string name;
@@ -31,7 +31,7 @@ absl::StatusOr<TensorKind> ReadKind(JsonObject& tensor, const TensorSpec& spec) 
   for (TensorKind kind : kKinds) {
     if (name == core::TensorKindName(kind)) return kind;
   }
-  return tensor.Wrong("kind", "matrix, embedding, norm, head or expert", name);
+  return tensor.Wrong("kind", "matrix, embedding, norm, head, expert or buffer", name);
 }
 
 absl::StatusOr<DType> ReadDType(JsonObject& tensor, const TensorSpec& spec) {

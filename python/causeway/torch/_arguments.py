@@ -22,6 +22,8 @@ def check(**given: Any) -> None:
             raise mismatch(name, _MAPPINGS[name], f"{value!r}"[:100])
         if name in _FUNCTIONS and not callable(value):
             raise mismatch(name, "a function", f"{value!r}"[:100])
+        if name == "buffers" and value not in ("local", "mean"):
+            raise mismatch(name, '"local" or "mean"', f"{value!r}"[:100])
         if name == "process_group" and distributed.is_available() and not _is_group(value):
             raise mismatch(name, "a torch.distributed.ProcessGroup", f"{value!r}"[:100])
 

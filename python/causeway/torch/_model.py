@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -21,6 +22,7 @@ from causeway.errors import ConfigError, mismatch
 from causeway.torch import _world
 from causeway.torch._boxes import Table
 
+Held = TypeVar("Held")
 SYNCED_DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 
 
@@ -34,17 +36,33 @@ class Model:
     frozen: dict[int, torch.Tensor] = field(default_factory=dict)  # that are compared by the values that are here
     listed: dict[int, torch.Tensor] = field(default_factory=dict)  # the model's own parameter of each, tied ones too
     own: dict[str, torch.Tensor] = field(default_factory=dict)  # by name, the site's, of which the run does not know
+    buffers: dict[int, tuple[dict[str, Any], str]] = field(default_factory=dict)  # that are synced: where a module has each
 
     def numbered(self, table: Table) -> Model:
         """The same model, by the site's tensor numbers and with the site's list."""
-        def by_site(tensors: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+        def by_site(tensors: Mapping[int, Held]) -> dict[int, Held]:
             return {table.index(str(self.tensors[index]["name"])): tensor for index, tensor in tensors.items()}
         return Model(table.tensors, by_site(self.synced), by_site(self.copies), by_site(self.frozen),
-                     by_site(self.listed), self.own)
+                     by_site(self.listed), self.own, by_site(self.buffers))
 
     def names(self) -> dict[str, int]:
         """{name: index} of the synced tensors."""
         return {str(self.tensors[index]["name"]): index for index in self.synced}
+
+    def trained(self) -> dict[int, torch.Tensor]:
+        """The synced ones without buffers, which change in each forward."""
+        return {index: tensor for index, tensor in self.synced.items() if index not in self.buffers}
+
+    def take_buffers(self) -> None:
+        """Synced buffers that the script has replaced, instead of writing into them, are written, and back in their place."""
+        for index, (holder, key) in self.buffers.items():
+            held, current = self.synced[index], holder.get(key)
+            if current is not held:
+                if current is None or current.shape != held.shape:
+                    raise mismatch(f"buffer {self.tensors[index]['name']}", f"shape {list(held.shape)}, as when DiLoCo was made",
+                                   "none" if current is None else list(current.shape))
+                held.copy_(current)
+                holder[key] = held
 
     def values(self) -> int:
         """The number of synced values, over all ranks."""
@@ -65,9 +83,10 @@ def first_values(parts: Iterable[tuple[torch.Tensor, int]]) -> torch.Tensor:
 
 
 def collect(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], masters: Mapping[str, torch.Tensor],
-            kinds: Mapping[str, str], trained_later: Sequence[str] = (), own: Sequence[str] = ()) -> Model:
-    """Lists the model's parameters, but for the site's `own`. Raises ConfigError that names the first that cannot take
-    part."""
+            kinds: Mapping[str, str], trained_later: Sequence[str] = (), own: Sequence[str] = (),
+            buffers: str = "local") -> Model:
+    """Lists the model's parameters, but for the site's `own`, and its buffers if they are "mean". Raises ConfigError that
+    names the first that cannot take part."""
     every = list(_named(model))
     local_names = _names_of("local", [name for name, _ in every], own)
     named = [(name, parameter) for name, parameter in every if name not in local_names]
@@ -113,8 +132,14 @@ def collect(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], maste
                 result.frozen[index] = parameter
             else:
                 _add_digest(tensor, name, parameter)
+    if buffers == "mean":
+        for name, holder, key in buffers_of(model):
+            if holder[key].dtype in SYNCED_DTYPES:
+                result.synced[len(result.tensors)], result.buffers[len(result.tensors)] = holder[key], (holder, key)
+                result.tensors.append({"name": name, "shape": list(holder[key].shape), "kind": "buffer",
+                                       "dtype": _synced_dtype(name, holder[key])})
     _check_overlaps(result)
-    _warn(model, untrained)
+    _warn(model, untrained, bool(result.buffers))
     if not result.synced:
         raise mismatch("model", "a parameter that is trained", "none: no parameter has requires_grad and is in the "
                        "optimizer")
@@ -254,13 +279,21 @@ def _add_digest(tensor: dict[str, object], name: str, parameter: torch.Tensor) -
     tensor["values_digest"] = f"{digest:016x}"
 
 
-def _warn(model: nn.Module, untrained: Sequence[str]) -> None:
+def buffers_of(model: nn.Module) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """(plain name, where it is, its name there) of the buffers that are in a state_dict and have values."""
+    for path, each in model.named_modules():
+        for key, buffer in each._buffers.items():
+            if buffer is not None and key not in each._non_persistent_buffers_set and buffer.numel() > 0:
+                yield names.plain(f"{path}.{key}".lstrip(".")), each._buffers, key
+
+
+def _warn(model: nn.Module, untrained: Sequence[str], buffers: bool) -> None:
     if untrained:
         LOGGER.warning("%d parameters have requires_grad but are in no optimizer that was passed: taken for frozen; the "
                        "first is %s", len(untrained), untrained[0])
     # PyTorch has no public name for the base of its batch norms.
     norms = [name for name, module in model.named_modules()
-             if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats]
+             if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats and not buffers]
     if norms:
         LOGGER.warning("running statistics of %d normalisations, the first %s, stay this site's own", len(norms),
                        names.plain(norms[0]))

@@ -33,7 +33,7 @@ class TrainedTensors:
         """`model`: as `collect` lists it."""
         self._module, self._optimizers = module, optimizers
         listed = {index: str(tensor["name"]) for index, tensor in enumerate(model.tensors) if index in model.listed}
-        synced = {listed[index] for index in model.synced}
+        synced = {listed[index] for index in model.trained()}
         self._listed = {name: model.listed[index] for index, name in listed.items()}
         self._tied = {listed[index]: str(model.tensors[index]["alias_of"]) for index in listed
                       if model.tensors[index].get("alias_of") in synced}

@@ -57,7 +57,7 @@ class DiLoCo(Participant):
                  site: str | None = None, process_group: distributed.ProcessGroup | None = None,
                  params: Mapping[str, torch.Tensor] | None = None, kinds: Mapping[str, str] | None = None,
                  after_apply: Callable[[], None] | None = None,
-                 trained_later: Sequence[str] = (), local: Sequence[str] = (),
+                 trained_later: Sequence[str] = (), local: Sequence[str] = (), buffers: str = "local",
                  schedulers: Iterable[Any] | Schedulers = (),
                  on_rejoin: Callable[[int], None] | None = None, data: Mapping[str, object] | None = None,
                  **settings: Any) -> None:
@@ -72,7 +72,7 @@ class DiLoCo(Participant):
             process_group: of this site's ranks; None: all that there are. Its rank 0 leads.
             params: {name: master}: float32 tensors of the parameter's shape that the optimizer trains in place of it.
                 Those of OffloadedAdamW are found.
-            kinds: {name: kind} of tensors whose kind (matrix, embedding, norm, head, expert) does not follow from name
+            kinds: {name: kind} of tensors whose kind (matrix, embedding, norm, head, expert, buffer) does not follow from name
                 and shape by the rules of docs/python.md.
             after_apply: called when the run has changed θ; with `params` it rounds masters into the model, which is
                 done for it if it is None.
@@ -80,6 +80,8 @@ class DiLoCo(Participant):
                 in this run: they are synced from the start.
             local: names of parameters, or of modules with all of theirs, that are each site's own: neither synced nor
                 compared, as the average of others that a script keeps. The same at each site.
+            buffers: "mean": of buffers of floating point, such as running statistics and codebooks, each sync makes the mean
+                of the sites' (of `weights`, as of all else); a late site gets it. "local": they are each site's own.
             schedulers: of the learning rate; moved to the step at which the site enters. One that the script does not step
                 after each inner step: (scheduler, inner steps between two of its own).
             on_rejoin: called with the step to go on from when the coordinator had dropped the site and it joined anew.
@@ -92,7 +94,7 @@ class DiLoCo(Participant):
         """
         _world.check_version()
         _world.warn_of_processes()
-        _arguments.check(params=params, kinds=kinds, data=data, after_apply=after_apply, on_rejoin=on_rejoin,
+        _arguments.check(buffers=buffers, params=params, kinds=kinds, data=data, after_apply=after_apply, on_rejoin=on_rejoin,
                          process_group=process_group)
         connection, expectations = _options.split(settings)
         self._module = _model.check_unsupported(model)
@@ -115,7 +117,7 @@ class DiLoCo(Participant):
             found = _optimizers.masters_of(self._optimizers, model, trained_later)
             self._found = set(found) - set(map(names.plain, params or {}))
             collected = _model.collect(model, self._optimizers, {**found, **(params or {})}, kinds or {}, trained_later,
-                                       local)
+                                       local, buffers)
             _optimizers.check_own_masters(self._optimizers, collected.copies.values())
             self._trained = TrainedTensors(model, collected, self._optimizers)
             own = {"coordinator": coordinator or os.environ.get(_options.COORDINATOR_VARIABLE),
@@ -137,11 +139,12 @@ class DiLoCo(Participant):
         self._model = collected.numbered(self._carrier.table)
         self._frozen_digests = {self._carrier.table.index(str(collected.tensors[index]["name"])): digest
                                 for index, digest in own.digests.items()}
-        self._hidden_masters = HiddenMasters({index: tensor for index, tensor in self._model.synced.items()
+        trained = self._model.trained()
+        self._hidden_masters = HiddenMasters({index: tensor for index, tensor in trained.items()
                                               if index not in self._model.copies}, may_end=bool(self._optimizers))
-        self._missing_steps = MissingSteps(self._model.synced.values())
+        self._missing_steps = MissingSteps(trained.values())
         self._own_values = OwnValues(self._module, self._model)
-        self._deferred = DeferredStep(self._module, self._model.synced.values(), self._end_step)
+        self._deferred = DeferredStep(self._module, trained.values(), self._end_step)
         return opened
 
     def _warn_of_rounding(self) -> None:
@@ -248,6 +251,7 @@ class DiLoCo(Participant):
         if self._hooks is not None:
             self._hooks.taken()
         self._own_values.stepped()
+        self._model.take_buffers()
         spent = time.monotonic() - self._returned - self._busy_s
         tokens, loss = self._tokens, self._read_loss()
         self._tokens, busy_s, self._busy_s = 0, self._busy_s, 0.0

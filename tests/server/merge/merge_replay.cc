@@ -76,10 +76,12 @@ class TensorReplay {
     std::vector<float> g = result.update.decoded;
     for (size_t i = 0; settings_.feedback_down > 0 && i < x.size(); ++i) result.residual.push_back(x[i] - g[i]);
     if (Rotates(down_)) g = codecs::RotatedBackBySpecification(rotation_, g);
+    const bool mean = tensor_.kind == core::TensorKind::kBuffer;
+    const float lr = mean ? 1 : settings_.outer.lr, momentum = mean ? 0 : settings_.outer.momentum;
     for (int64_t i = 0; i < tensor_.values; ++i) {
-      result.v.push_back(std::fma(settings_.outer.momentum, before.momentum[At(i)], g[i]));
-      const float s = std::fma(settings_.outer.momentum, result.v[i], g[i]);
-      result.w.push_back(std::fma(-settings_.outer.lr, s, before.anchor[At(i)]));
+      result.v.push_back(std::fma(momentum, before.momentum[At(i)], g[i]));
+      const float s = std::fma(momentum, result.v[i], g[i]);
+      result.w.push_back(std::fma(-lr, s, before.anchor[At(i)]));
     }
     return result;
   }
@@ -95,7 +97,8 @@ class TensorReplay {
       d.push_back(DecodeInDomain(tensor_, input));
       weights.push_back(input.weight);
     }
-    const bool averages = settings_.rule == core::MergeRule::kAverage || tensor_.kind == core::TensorKind::kEmbedding;
+    const bool averages = settings_.rule == core::MergeRule::kAverage ||
+                          tensor_.kind == core::TensorKind::kEmbedding || tensor_.kind == core::TensorKind::kBuffer;
     if (!averages) weights = RadialBySpecification(d, weights);
     std::vector<float> acc(d[0].size(), 0.0f);
     for (size_t m = 0; m < d.size(); ++m) {

@@ -43,8 +43,8 @@ TEST_P(MergeWith, ExemptTensorsAreBfloat16OnBothLegs) {
   const auto [up, down] = GetParam();
   const std::vector<TensorKind> exempt = {TensorKind::kNorm, TensorKind::kEmbedding};
   const core::Fragment fragment = MakeFragment(
-      {5000, 64, 300, 64, 4097},
-      {TensorKind::kEmbedding, TensorKind::kNorm, TensorKind::kMatrix, TensorKind::kNorm, TensorKind::kHead});
+      {5000, 64, 300, 64, 4097, 300}, {TensorKind::kEmbedding, TensorKind::kNorm, TensorKind::kMatrix,
+                                       TensorKind::kNorm, TensorKind::kHead, TensorKind::kBuffer});
   const Round round = MakeRound(fragment, 3, Leg(up, exempt));
   const MergeSettings settings = {kOuter, Leg(down, exempt), 1.0f};
   const Result result = RunMerge(fragment, round, settings);
@@ -53,8 +53,8 @@ TEST_P(MergeWith, ExemptTensorsAreBfloat16OnBothLegs) {
   for (const ChunkView& view : round.views[0]) up_codecs.push_back(view.span().codec);
   for (const ChunkView& view : ParseAll(result.chunks)) down_codecs.push_back(view.span().codec);
   const CodecId bf16 = CodecId::kBfloat16;
-  EXPECT_EQ(up_codecs, (std::vector{bf16, bf16, up, bf16, up}));
-  EXPECT_EQ(down_codecs, (std::vector{bf16, bf16, down, bf16, down}));
+  EXPECT_EQ(up_codecs, (std::vector{bf16, bf16, up, bf16, up, up}));
+  EXPECT_EQ(down_codecs, (std::vector{bf16, bf16, down, bf16, down, down}));
 }
 
 INSTANTIATE_TEST_SUITE_P(UpAndDown, MergeWith, ::testing::Combine(::testing::ValuesIn(core::kAllCodecs), kDownCodecs),

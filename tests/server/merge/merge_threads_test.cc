@@ -65,6 +65,7 @@ core::Fragment ManySmallAndOneLarge() {
   std::vector<TensorKind> kinds(sizes.size(), TensorKind::kMatrix);
   kinds[1] = kinds[22] = TensorKind::kEmbedding;
   kinds[2] = TensorKind::kNorm;
+  kinds[3] = TensorKind::kBuffer;
   return MakeFragment(sizes, kinds);
 }
 

@@ -33,7 +33,8 @@ TEST(ExternalModel, KindAndLayerFollowFromTheNameUnlessTheyAreGiven) {
       {"name": "transformer.h.11.ln_1.bias", "shape": [4]},
       {"name": "model.layers.2.mlp.experts.up", "shape": [8, 4, 4]},
       {"name": "lm_head.weight", "shape": [10, 4]},
-      {"name": "adapter", "shape": [4, 4], "kind": "expert", "layer": 3}]})",
+      {"name": "adapter", "shape": [4, 4], "kind": "expert", "layer": 3},
+      {"name": "norm.running_mean", "shape": [4], "kind": "buffer"}]})",
                                         External());
   ASSERT_TRUE(model.ok()) << model.status();
   std::vector<TensorKind> kinds;
@@ -43,8 +44,8 @@ TEST(ExternalModel, KindAndLayerFollowFromTheNameUnlessTheyAreGiven) {
     layers.push_back(tensor.layer);
   }
   EXPECT_THAT(kinds, ElementsAre(TensorKind::kEmbedding, TensorKind::kMatrix, TensorKind::kNorm, TensorKind::kExpert,
-                                 TensorKind::kHead, TensorKind::kExpert));
-  EXPECT_THAT(layers, ElementsAre(core::kNoLayer, 11, 11, 2, core::kNoLayer, 3));
+                                 TensorKind::kHead, TensorKind::kExpert, TensorKind::kBuffer));
+  EXPECT_THAT(layers, ElementsAre(core::kNoLayer, 11, 11, 2, core::kNoLayer, 3, core::kNoLayer));
 }
 
 // A PyTorch model with Hugging Face's names is taken for what the native trainer declares.
@@ -83,7 +84,7 @@ TEST(ExternalModel, WhatCannotBeMeantIsNamed) {
   EXPECT_EQ(Message(OneTensor(R"(, "dtype": "float8")")),
             "tensor w: dtype: expected float32, bfloat16 or float16 of a tensor that is trained, got float8");
   EXPECT_EQ(Message(OneTensor(R"(, "kind": "vector")")),
-            "tensor w: kind: expected matrix, embedding, norm, head or expert, got vector");
+            "tensor w: kind: expected matrix, embedding, norm, head, expert or buffer, got vector");
   EXPECT_EQ(Message(OneTensor(R"(, "layer": "one")")), "tensor w: layer: expected an integer, got \"one\"");
   EXPECT_EQ(Message(OneTensor(R"(, "values_digest": "xyz")")),
             "tensor w: values_digest: expected up to 16 hexadecimal digits, got xyz");
