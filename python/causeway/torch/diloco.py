@@ -66,7 +66,8 @@ class DiLoCo(Participant):
         Args:
             model: any module, also compiled, with activation checkpointing, replicated (DDP), sharded (fully_shard,
                 tensor parallelism), or a stage of a pipeline.
-            optimizer: what trains it, or several: the last one's step counts. None: the script calls `after_step`.
+            optimizer: what trains it, or several: a step is done when each has stepped. None: the script calls
+                `after_step`.
             coordinator, site: HOST:PORT (several shards, with commas) and this site's name; else the environment
                 variables CAUSEWAY_COORDINATOR and CAUSEWAY_SITE.
             process_group: of this site's ranks; None: all that there are. Its rank 0 leads.
@@ -81,7 +82,7 @@ class DiLoCo(Participant):
             local: names of parameters, or of modules with all of theirs, that are each site's own: neither synced nor
                 compared, as the average of others that a script keeps. The same at each site.
             buffers: "mean": of buffers of floating point, such as running statistics and codebooks, each sync makes the mean
-                of the sites' (of `weights`, as of all else); a late site gets it. "local": they are each site's own.
+                of the sites', with the round's weights; a late site gets it. "local": they are each site's own.
             schedulers: of the learning rate; moved to the step at which the site enters. One that the script does not step
                 after each inner step: (scheduler, inner steps between two of its own).
             on_rejoin: called with the step to go on from when the coordinator had dropped the site and it joined anew.
