@@ -41,7 +41,7 @@ struct LegCodec {
   uint64_t run_seed = 0;                 // the source of the rotation's signs
 
   core::CodecId CodecOf(const core::TensorPlace& tensor) const;
-  // For the tensor to which that unit belongs: the codec's gain is not that of exempt ones, and a buffer takes the mean.
+  // For the tensor of that unit: the codec's gain is not that of exempt ones, and a buffer takes the mean.
   core::OuterParameters OuterAt(const core::Fragment& fragment, int64_t unit, core::OuterParameters outer) const;
   LegCodec With(core::CodecId chosen) const { return {chosen, exempt, run_seed}; }  // of a round whose codec was chosen
 };

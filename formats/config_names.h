@@ -46,12 +46,10 @@ inline constexpr Names<core::JournalMode> kJournalModes = {{"strict", core::Jour
                                                            {"relaxed", core::JournalMode::kRelaxed}};
 inline constexpr Names<core::Placement> kPlacements = {{"hub", core::Placement::kHub},
                                                        {"sites", core::Placement::kSites}};
-inline constexpr Names<core::TensorKind> kTensorKinds = {{"matrix", core::TensorKind::kMatrix},
-                                                         {"embedding", core::TensorKind::kEmbedding},
-                                                         {"norm", core::TensorKind::kNorm},
-                                                         {"head", core::TensorKind::kHead},
-                                                         {"expert", core::TensorKind::kExpert},
-                                                         {"buffer", core::TensorKind::kBuffer}};
+inline constexpr Names<core::TensorKind> kTensorKinds = {
+    {"matrix", core::TensorKind::kMatrix}, {"embedding", core::TensorKind::kEmbedding},
+    {"norm", core::TensorKind::kNorm},     {"head", core::TensorKind::kHead},
+    {"expert", core::TensorKind::kExpert}, {"buffer", core::TensorKind::kBuffer}};
 inline constexpr char kAuto[] = "auto";
 inline constexpr char kSparse[] = "sparse";
 inline constexpr char kLlama3[] = "llama3";  // rope_type, also in config.json

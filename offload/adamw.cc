@@ -45,7 +45,8 @@ float ToFloat(Gradient g) {
     const auto bits = __builtin_bit_cast(uint32_t, parameters[i]);
     differ |= ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16) ^ copy[i];
   }
-  if (differ == 0) [[likely]] return false;
+  if (differ == 0) [[likely]]
+    return false;
   bool followed = false;
   for (int64_t i = 0; i < count; ++i) {
     if (core::ToBfloat16(parameters[i]) == copy[i]) continue;

@@ -50,7 +50,7 @@ struct AdamWArrays {
   float* second_moment = nullptr;
   float* parameters = nullptr;
   uint16_t* bfloat16_copy = nullptr;  // p as the model computes with it; null: none
-  bool follows_copy = false;          // where it is not p rounded, something else has written it: p takes its value first
+  bool follows_copy = false;  // where it is not p rounded, something else has written it: p takes its value first
   int64_t count = 0;
 
   AdamWArrays Part(int64_t first, int64_t size) const;

@@ -21,8 +21,8 @@ using core::DType;
 using core::TensorKind;
 using core::TensorSpec;
 
-constexpr TensorKind kKinds[] = {TensorKind::kMatrix, TensorKind::kEmbedding, TensorKind::kNorm, TensorKind::kHead,
-                                 TensorKind::kExpert, TensorKind::kBuffer};
+constexpr TensorKind kKinds[] = {TensorKind::kMatrix, TensorKind::kEmbedding, TensorKind::kNorm,
+                                 TensorKind::kHead,   TensorKind::kExpert,    TensorKind::kBuffer};
 
 absl::StatusOr<TensorKind> ReadKind(JsonObject& tensor, const TensorSpec& spec) {
   std::string name;

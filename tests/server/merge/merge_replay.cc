@@ -97,8 +97,8 @@ class TensorReplay {
       d.push_back(DecodeInDomain(tensor_, input));
       weights.push_back(input.weight);
     }
-    const bool averages = settings_.rule == core::MergeRule::kAverage ||
-                          tensor_.kind == core::TensorKind::kEmbedding || tensor_.kind == core::TensorKind::kBuffer;
+    const bool averages = settings_.rule == core::MergeRule::kAverage || tensor_.kind == core::TensorKind::kEmbedding ||
+                          tensor_.kind == core::TensorKind::kBuffer;
     if (!averages) weights = RadialBySpecification(d, weights);
     std::vector<float> acc(d[0].size(), 0.0f);
     for (size_t m = 0; m < d.size(); ++m) {

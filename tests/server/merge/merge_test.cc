@@ -42,9 +42,9 @@ TEST_P(MergeWith, AnyNumberOfSitesEqualsTheScalarReplay) {
 TEST_P(MergeWith, ExemptTensorsAreBfloat16OnBothLegs) {
   const auto [up, down] = GetParam();
   const std::vector<TensorKind> exempt = {TensorKind::kNorm, TensorKind::kEmbedding};
-  const core::Fragment fragment = MakeFragment(
-      {5000, 64, 300, 64, 4097, 300}, {TensorKind::kEmbedding, TensorKind::kNorm, TensorKind::kMatrix,
-                                       TensorKind::kNorm, TensorKind::kHead, TensorKind::kBuffer});
+  const core::Fragment fragment =
+      MakeFragment({5000, 64, 300, 64, 4097, 300}, {TensorKind::kEmbedding, TensorKind::kNorm, TensorKind::kMatrix,
+                                                    TensorKind::kNorm, TensorKind::kHead, TensorKind::kBuffer});
   const Round round = MakeRound(fragment, 3, Leg(up, exempt));
   const MergeSettings settings = {kOuter, Leg(down, exempt), 1.0f};
   const Result result = RunMerge(fragment, round, settings);
