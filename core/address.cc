@@ -21,7 +21,8 @@ bool Address::IsLoopback() const {
 
 bool IsNumericAddress(const std::string& host) {
   in6_addr address;
-  return inet_pton(AF_INET, host.c_str(), &address) == 1 || inet_pton(AF_INET6, host.c_str(), &address) == 1;
+  const std::string without_zone = host.substr(0, host.find('%'));  // fe80::1%eth0
+  return inet_pton(AF_INET, host.c_str(), &address) == 1 || inet_pton(AF_INET6, without_zone.c_str(), &address) == 1;
 }
 
 absl::StatusOr<Address> ParseAddress(const std::string& name, const std::string& text) {

@@ -43,8 +43,9 @@ std::set<std::string> ListeningSockets(int port) {
 
 bool HoldsOneOf(const std::set<std::string>& sockets, const fs::path& process) {
   std::error_code error;  // a process that has ended, or another user's
-  for (const fs::directory_entry& descriptor : fs::directory_iterator(process / "fd", error)) {
-    if (sockets.contains(fs::read_symlink(descriptor.path(), error).string())) return true;
+  for (fs::directory_iterator at(process / "fd", error), end; !error && at != end; at.increment(error)) {
+    std::error_code closed;
+    if (sockets.contains(fs::read_symlink(at->path(), closed).string())) return true;
   }
   return false;
 }
@@ -67,10 +68,12 @@ std::string OwnerOfPort(int port) {
   const std::set<std::string> sockets = ListeningSockets(port);
   if (sockets.empty()) return "";
   std::error_code error;
-  for (const fs::directory_entry& process : fs::directory_iterator("/proc", error)) {
-    const std::string pid = process.path().filename();
-    if (!absl::ascii_isdigit(static_cast<unsigned char>(pid[0])) || !HoldsOneOf(sockets, process.path())) continue;
-    const fs::path program = fs::read_symlink(process.path() / "exe", error).filename();
+  for (fs::directory_iterator at("/proc", error), end; !error && at != end; at.increment(error)) {
+    const fs::path process = at->path();
+    const std::string pid = process.filename();
+    if (!absl::ascii_isdigit(static_cast<unsigned char>(pid[0])) || !HoldsOneOf(sockets, process)) continue;
+    std::error_code ended;
+    const fs::path program = fs::read_symlink(process / "exe", ended).filename();
     return absl::StrCat(program.empty() ? "a program" : program.string(), " (pid ", pid, ")");
   }
   return "";

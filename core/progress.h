@@ -45,8 +45,10 @@ struct LinkProgress {
   // The rate reached by transfers too short to tell the link's rate: it includes their latency, so the link has more.
   double up_least_bytes_per_s = 0;
   double down_least_bytes_per_s = 0;
-  int64_t redials = 0;  // of connections that died without a word
-  double silent_s = 0;  // the longest time for which a connection with work carries nothing, now
+  int64_t redials = 0;           // of connections that died without a word
+  double silent_s = 0;           // the longest time for which a connection with work carries nothing, now
+  std::string failing;           // what transfers that fail again and again end with; empty: none does
+  std::string two_coordinators;  // lineages of those that answer at one address in turn; empty: one does
 
   friend bool operator==(const LinkProgress&, const LinkProgress&) = default;
 };
@@ -177,6 +179,8 @@ void Figures(T& link, Visitor& visit) {
   visit("down_least_bytes_per_s", Figure::kRate, link.down_least_bytes_per_s);
   visit("redials", Figure::kCount, link.redials);
   visit("silent_s", Figure::kSeconds, link.silent_s);
+  visit("failing", Figure::kWords, link.failing);
+  visit("two_coordinators", Figure::kWords, link.two_coordinators);
 }
 
 template <MaybeConst<OffloadProgress> T, typename Visitor>

@@ -2,10 +2,12 @@
 
 #include <chrono>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "replica/replica.h"
+#include "transport/first_address.h"
 #include "transport/messages.h"
 #include "transport/tls_probe.h"
 
@@ -27,7 +29,9 @@ void SetDeadline(grpc::ClientContext& context) { context.set_deadline(core::Syst
 Client::Client(const transport::Address& coordinator, const transport::ChannelOptions& options)
     : coordinator_(coordinator),
       options_(options),
-      stub_(v1::Coordinator::NewStub(transport::MakeChannel(coordinator, options, transport::Traffic::kBulk))) {}
+      stub_(v1::Coordinator::NewStub(
+          transport::MakeChannel(coordinator, options, transport::Traffic::kBulk,
+                                 options.proxy ? std::nullopt : transport::FirstThatAnswers(coordinator)))) {}
 
 absl::Status Client::Wrong(const grpc::Status& status) const {
   const auto code = static_cast<absl::StatusCode>(status.error_code());
@@ -35,7 +39,9 @@ absl::Status Client::Wrong(const grpc::Status& status) const {
   const std::string why = code == absl::StatusCode::kUnavailable
                               ? transport::ExplainFailure(status.error_message(), coordinator_, options_)
                               : status.error_message();
-  return {code, absl::StrCat(prefix, coordinator_.Text(), ": ", why)};
+  absl::Status wrong(code, absl::StrCat(prefix, coordinator_.Text(), ": ", why));
+  wrong.SetPayload(kSaidByCoordinator, absl::Cord());
+  return wrong;
 }
 
 absl::StatusOr<std::string> Client::StatusJson() {

@@ -13,6 +13,9 @@
 
 namespace causeway::ctl {
 
+// That a status is the coordinator's word, and not of this machine.
+inline constexpr char kSaidByCoordinator[] = "causeway.coordinator";
+
 class Client {
  public:
   Client(const transport::Address& coordinator, const transport::ChannelOptions& options);

@@ -65,7 +65,7 @@ const std::vector<CommandText>& CommandTexts() {
        "a site, or each that is in quarantine, leaves it and starts from the global parameters"},
       {kSteer, "rollback", "[RUN] --to=VERSION [--yes]",
        "the global parameters become those of that version again; sites start from them"},
-      {kTake, "export", "--out=DIR [--assets=DIR] [--dtype=float32|bfloat16]",
+      {kTake, "export", "--out=DIR [--assets=DIR] [--dtype=float32|bfloat16] [--overwrite]",
        "the global parameters as a folder that Hugging Face's transformers load; of a run with shards from "
        "--coordinator=A,B,… in their order"},
       {kPrepare, "settings", "[--markdown]", "each setting of run.yaml: its default, and what it says", false},

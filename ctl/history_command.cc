@@ -1,10 +1,13 @@
 #include "ctl/history_command.h"
 
 #include <cstdio>
+#include <set>
+#include <tuple>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "core/check.h"
 #include "core/clock.h"
@@ -42,14 +45,32 @@ absl::StatusOr<int64_t> Since(const std::string& text, int64_t now_ms) {
       core::Quoted(text)));
 }
 
+// For an answer without an event: which kinds and sites the run's history has, where one was asked for that it has not.
+absl::Status SayWhatThereIs(Client& client, const std::string& kind, const std::string& site) {
+  std::set<std::string> kinds, sites;
+  int64_t after_id = 0;
+  RETURN_IF_ERROR(client.ForEachEvent("", &after_id, [&](const v1::HistoryEvent& event) {
+    kinds.insert(core::InOneLine(event.kind()));
+    if (!event.site().empty()) sites.insert(core::InOneLine(event.site()));
+  }));
+  for (const auto& [flag, asked, there] : {std::tuple("--kind", &kind, &kinds), std::tuple("--site", &site, &sites)}) {
+    if (asked->empty() || there->contains(*asked)) continue;
+    std::fprintf(stderr, "note: no event of %s=%s; there are: %s\n", flag, core::InOneLine(*asked).c_str(),
+                 there->empty() ? "none" : absl::StrJoin(*there, ", ").c_str());
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 bool FollowsHistory() { return absl::GetFlag(FLAGS_follow); }
 
 absl::Status RunHistoryCommand(Client& client, const std::string& site, bool json) {
   ASSIGN_OR_RETURN(const int64_t since_ms, Since(absl::GetFlag(FLAGS_since), core::SystemClock().UnixMs()));
+  bool any = false;
   const auto show = [&](const v1::HistoryEvent& event) {
     if (event.unix_ms() < since_ms || (!site.empty() && event.site() != site)) return;
+    any = true;
     std::printf("%s\n", (json ? HistoryJson(event) : core::Printable(HistoryText(event))).c_str());
   };
   int64_t after_id = 0;
@@ -59,7 +80,7 @@ absl::Status RunHistoryCommand(Client& client, const std::string& site, bool jso
     if (!status.ok() && (!answered || !absl::IsUnavailable(status))) return status;
     answered |= status.ok();
   } while (FlushStandardOutput() && FollowsHistory() && !WaitForStopSignal(kFollowMs));
-  return absl::OkStatus();
+  return any || FollowsHistory() ? absl::OkStatus() : SayWhatThereIs(client, absl::GetFlag(FLAGS_kind), site);
 }
 
 }  // namespace causeway::ctl

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 
 #include "absl/flags/flag.h"
@@ -46,6 +47,7 @@ ABSL_FLAG(std::string, out, "", "export, init: directory to write; report, plan 
 ABSL_FLAG(std::string, assets, "",
           "export: a Hugging Face folder of the same model, whose tokenizer and generation_config.json are copied");
 ABSL_FLAG(std::string, dtype, "float32", "export: float32, or bfloat16, rounded to nearest, ties to even");
+ABSL_FLAG(bool, overwrite, false, "export: also a model in --out that no export of this run has written");
 ABSL_FLAG(std::string, site, "", "drain, release, history: the site's name");
 ABSL_FLAG(int64_t, to, -1, "rollback: a version of which all fragments have a snapshot");
 ABSL_FLAG(bool, all, false, "release: all sites that are in quarantine");
@@ -100,6 +102,14 @@ absl::Status Export(std::vector<Client>& clients) {
                    formats::MakeExportForm(config, absl::GetFlag(FLAGS_dtype), absl::GetFlag(FLAGS_assets)));
   if (absl::Status folder = formats::MakeWritableFolder(out); !folder.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--out: ", folder.message()));
+  }
+  absl::Status replaces = formats::CheckReplacesNothingElse(out, form);
+  if (std::error_code error; std::filesystem::equivalent(out, config.llama.init_from, error)) {
+    replaces = absl::FailedPreconditionError(
+        absl::StrCat("expected another folder than the run's model.init_from, got ", out));
+  }
+  if (!replaces.ok() && !absl::GetFlag(FLAGS_overwrite)) {
+    return absl::InvalidArgumentError(absl::StrCat("--out: ", replaces.message(), "; --overwrite replaces it"));
   }
   std::vector<Client::Anchor> anchors;
   std::vector<std::span<const float>> values;
@@ -221,6 +231,15 @@ absl::Status CodecBench() {
 
 absl::Status RunCommand(const std::vector<std::string>& arguments) {
   const std::string& command = arguments[0];
+  if (command == "help") {
+    const std::vector<std::string> words(arguments.begin() + 1, arguments.end());
+    std::printf("%s", (words.empty() ? CommandList() : CommandHelp(words)).c_str());
+    return absl::OkStatus();
+  }
+  if (command == "version" && arguments.size() == 1) {
+    PrintVersion();
+    return absl::OkStatus();
+  }
   const std::set<std::string> commands = CommandNames();
   if (!commands.contains(command)) return absl::InvalidArgumentError(UnknownCommand(command));
   RETURN_IF_ERROR(CheckFlags(command, GivenFlags(), commands));
@@ -271,9 +290,9 @@ ExitCode CodeOf(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk: return kDone;
     case absl::StatusCode::kInvalidArgument: return kBadInput;
-    case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kPermissionDenied:
-    case absl::StatusCode::kUnauthenticated: return kRefused;
+    case absl::StatusCode::kFailedPrecondition: return kRefused;
+    case absl::StatusCode::kPermissionDenied:  // a file's, too
+    case absl::StatusCode::kUnauthenticated: return status.GetPayload(kSaidByCoordinator) ? kRefused : kFailed;
     case absl::StatusCode::kUnavailable: return kUnreachable;
     default: return kFailed;
   }

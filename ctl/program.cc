@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -18,8 +19,10 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/cpu_phases.h"
@@ -52,6 +55,19 @@ bool IsOurs(const absl::CommandLineFlag& flag) {
          absl::EndsWith(file, "client_flags.cc") || absl::EndsWith(file, "_command.cc");
 }
 
+// "; the nearest is --watch", or nothing.
+std::string NearestFlag(const std::string& name) {
+  std::string nearest;
+  size_t least = std::max<size_t>(1, name.size() / 3) + 1;
+  for (const auto& [other, flag] : absl::GetAllFlags()) {
+    const size_t distance = core::EditDistance(std::string(other), name);
+    if (!IsOurs(*flag) || distance >= least) continue;
+    least = distance;
+    nearest = absl::StrCat("; the nearest is --", other);
+  }
+  return nearest;
+}
+
 const char* Expected(const absl::CommandLineFlag& flag) {
   if (flag.IsOfType<bool>()) return "true or false";
   if (flag.IsOfType<double>() || flag.IsOfType<std::optional<double>>()) return "a number";
@@ -62,6 +78,16 @@ const char* Expected(const absl::CommandLineFlag& flag) {
   std::printf("%s\n", usage.c_str());
   for (const auto& [name, help] : OwnFlags()) std::printf("  --%s  %s\n", name.c_str(), help.c_str());
   std::exit(EndOutput(kDone));
+}
+
+// ", such as --watch", or nothing.
+std::string FlagsThatBeginWith(char letter) {
+  std::vector<std::string> names;
+  for (const auto& [name, flag] : absl::GetAllFlags()) {
+    if (IsOurs(*flag) && name[0] == letter) names.push_back(absl::StrCat("--", name));
+  }
+  std::ranges::sort(names);
+  return names.empty() ? "" : absl::StrCat(", such as ", absl::StrJoin(names, ", "));
 }
 
 // The arguments that are no flags, wherever they stand.
@@ -78,11 +104,12 @@ bool ParseFlag(const std::string& argument, const char* next, const std::set<std
   const size_t equals = argument.find('=');
   std::string name = argument.substr(2, equals == std::string::npos ? std::string::npos : equals - 2);
   if (name == "version") {
-    std::printf("causeway %s\n", CAUSEWAY_VERSION);
+    PrintVersion();
     std::exit(EndOutput(kDone));
   }
   std::string value = equals == std::string::npos ? "" : argument.substr(equals + 1);
   bool took_next = false;
+  std::ranges::replace(name, '-', '_');  // --dry-run is --dry_run
   absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
   if (flag == nullptr && equals == std::string::npos && name.compare(0, 2, "no") == 0) {
     flag = absl::FindCommandLineFlag(name.substr(2));
@@ -94,7 +121,7 @@ bool ParseFlag(const std::string& argument, const char* next, const std::set<std
     if (took_next && next == nullptr) BadFlag(absl::StrCat("--", name, ": expected a value"));
     value = took_next ? next : flag->IsOfType<bool>() ? "true" : "";
   }
-  if (flag == nullptr || !IsOurs(*flag)) BadFlag(absl::StrCat("unknown flag --", name));
+  if (flag == nullptr || !IsOurs(*flag)) BadFlag(absl::StrCat("unknown flag --", name, NearestFlag(name)));
   std::string error;
   if (!flag->ParseFrom(value, &error)) {
     BadFlag(
@@ -157,7 +184,12 @@ std::vector<std::string> StartProgram(int argc, char** argv, const std::string& 
   bool flags_end = false;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
-    if (flags_end || argument.compare(0, 2, "--") != 0) {
+    if (!flags_end && argument.size() > 1 && argument[0] == '-' &&
+        absl::ascii_isalpha(static_cast<unsigned char>(argument[1]))) {
+      if (argument == "-h") PrintHelp(usage);
+      BadFlag(
+          absl::StrCat("unknown flag ", argument, ": flags begin with two dashes", FlagsThatBeginWith(argument[1])));
+    } else if (flags_end || argument.compare(0, 2, "--") != 0) {
       arguments.push_back(argument);
     } else if (argument == "--") {
       flags_end = true;
@@ -185,6 +217,8 @@ absl::Status FlagsAlone(const std::vector<std::string>& arguments) {
 
 const std::vector<std::string>& GivenFlags() { return given_flags; }
 
+void PrintVersion() { std::printf("causeway %s\n", CAUSEWAY_VERSION); }
+
 int Fail(ExitCode code, const absl::Status& status) {
   spdlog::error("{}", std::string(status.message()));
   return code;
@@ -205,8 +239,7 @@ void CatchStopSignals() {
   struct sigaction action = {};
   action.sa_handler = OnStopSignal;
   action.sa_flags = SA_RESTART;
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGINT, &action, nullptr);
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGXCPU}) sigaction(signal, &action, nullptr);
   struct sigaction before = {};
   if (sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) return;  // by nohup
   sigaction(SIGHUP, &action, nullptr);

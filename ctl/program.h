@@ -44,6 +44,8 @@ absl::Status FlagsAlone(const std::vector<std::string>& arguments);
 // The names of the flags that the arguments gave, in their order.
 const std::vector<std::string>& GivenFlags();
 
+void PrintVersion();
+
 // Prints "error: message" to the log and returns the code.
 int Fail(ExitCode code, const absl::Status& status);
 
@@ -51,8 +53,9 @@ int Fail(ExitCode code, const absl::Status& status);
 // standard output has not taken all of it. Call last in main.
 int EndOutput(int code);
 
-// From here on SIGTERM, SIGINT and SIGHUP do not end the program: WaitForStopSignal reports them. SIGHUP stays ignored
-// where it is, as under nohup. Call first in main, after PrepareStandardStreams.
+// From here on SIGTERM, SIGINT, SIGHUP, and SIGUSR1, SIGUSR2 and SIGXCPU, by which batch systems warn, do not end the
+// program: WaitForStopSignal reports them. SIGHUP stays ignored where it is, as under nohup. Call first in main, after
+// PrepareStandardStreams.
 void CatchStopSignals();
 
 // Waits up to `timeout_ms` for one of them. True if it came.

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
+#include <utility>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
@@ -34,8 +36,22 @@ TextForm FormOfTerminal() {
   return {.width = std::max<size_t>(kLeastWidth, size.ws_col), .color = std::getenv("NO_COLOR") == nullptr};
 }
 
+// Where the screen can be cleared; elsewhere a line comes when it is another one.
+bool IsScreen() {
+  const char* const terminal = std::getenv("TERM");
+  return isatty(STDOUT_FILENO) != 0 && terminal != nullptr && std::string_view(terminal) != "dumb";
+}
+
 std::string TimeOf(int64_t unix_ms) {
   return absl::FormatTime("%H:%M:%S", absl::FromUnixMillis(unix_ms), absl::LocalTimeZone());
+}
+
+std::string Now() { return TimeOf(core::SystemClock().UnixMs()); }
+
+absl::StatusOr<std::string> LineOf(const absl::StatusOr<std::string>& answer) {
+  if (!answer.ok()) return absl::StrCat("no answer: ", core::InOneLine(std::string(answer.status().message())));
+  ASSIGN_OR_RETURN(const StatusCheck check, CheckOfStatus(*answer));
+  return core::InOneLine(check.line.substr(0, check.line.rfind(" | ")));  // without the figure for plugins
 }
 
 // The screen while there is no answer: why, since when, and the last answer.
@@ -55,6 +71,7 @@ class Watched {
                         "\n", text_);
   }
   bool answered() const { return answered_ms_ > 0; }
+  const std::string& text() const { return text_; }  // of the last answer
 
  private:
   std::string text_;
@@ -67,8 +84,9 @@ bool WatchesStatus() { return absl::GetFlag(FLAGS_watch); }
 bool ChecksStatus() { return std::ranges::count(GivenFlags(), "check") > 0; }
 
 absl::Status RunStatusCommand(Client& client, bool json) {
-  const bool watch = WatchesStatus();
+  const bool watch = WatchesStatus(), screen = IsScreen();
   Watched watched;
+  std::string printed;
   do {
     const TextForm form = FormOfTerminal();
     const absl::StatusOr<std::string> answer = client.StatusJson();
@@ -82,8 +100,12 @@ absl::Status RunStatusCommand(Client& client, bool json) {
     if (answer.ok()) {
       ASSIGN_OR_RETURN(const std::string text, StatusText(*answer, form));
       watched.Answered(text);
-      std::printf("%s%s%s", watch ? kClear : "", watch ? (TimeOf(core::SystemClock().UnixMs()) + "  ").c_str() : "",
-                  text.c_str());
+    }
+    if (watch && !screen) {
+      ASSIGN_OR_RETURN(const std::string line, LineOf(answer));
+      if (line != std::exchange(printed, line)) std::printf("%s  %s\n", Now().c_str(), line.c_str());
+    } else if (answer.ok()) {
+      std::printf("%s%s", watch ? absl::StrCat(kClear, Now(), "\n").c_str() : "", watched.text().c_str());
     } else {
       std::printf("%s%s", kClear, watched.WithoutAnswer(answer.status(), form).c_str());
     }

@@ -59,7 +59,7 @@ absl::Status ReadAssets(const std::string& folder, const core::LlamaConfig& llam
   for (const char* id : kTokenIds) config[id] = json.value(id, Json());
   for (const char* name : kAssets) {
     const std::string path = absl::StrCat(folder, "/", name);
-    if (!std::filesystem::exists(path)) continue;
+    if (!Exists(path)) continue;
     ASSIGN_OR_RETURN(form.files[name], ReadFile(path, kMaxAssetBytes));
     const FileKind* kind = RecognizeFile(std::as_bytes(std::span<const char>(form.files[name])));
     RETURN_IF_ERROR(RefuseKind(path, kind != nullptr && kind->stands_in ? kind : nullptr, "a part of a tokenizer",

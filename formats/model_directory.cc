@@ -29,7 +29,7 @@ constexpr int64_t kMaxIndexBytes = 64 << 20;  // far above kMaxTensors lines
 // The files of a model, in bytewise order of their names.
 absl::StatusOr<std::set<std::string>> ShardsOf(const std::string& dir) {
   const std::string single = dir + kSingle, index = dir + kIndex;
-  if (std::filesystem::exists(single)) return std::set<std::string>{single};
+  if (Exists(single)) return std::set<std::string>{single};
   if (!HasModel(dir)) {
     return absl::NotFoundError(absl::StrCat(dir, ": expected model.safetensors or model.safetensors.index.json"));
   }
@@ -82,10 +82,7 @@ absl::Status ReadTiedHead(const SafetensorsFile& file, const core::TensorSpec& s
 
 }  // namespace
 
-bool HasModel(const std::string& dir) {
-  std::error_code error;  // an unreadable folder has none
-  return std::filesystem::exists(dir + kSingle, error) || std::filesystem::exists(dir + kIndex, error);
-}
+bool HasModel(const std::string& dir) { return Exists(dir + kSingle) || Exists(dir + kIndex); }
 
 absl::Status ReadModelDirectory(const std::string& dir, const core::Manifest& manifest,
                                 std::span<const std::span<float>> tensors, const core::Manifest& model) {

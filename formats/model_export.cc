@@ -1,10 +1,15 @@
 #include "formats/model_export.h"
 
+#include <algorithm>
+#include <limits>
 #include <set>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "core/check.h"
 #include "formats/atomic_file.h"
 #include "formats/posix_file.h"
@@ -13,6 +18,8 @@
 
 namespace causeway::formats {
 namespace {
+
+constexpr char kWeights[] = "/model.safetensors", kRunId[] = "run_id", kVersions[] = "versions";
 
 // The tensors of all fragments, unpadded: views, and copies of those that fragments share.
 struct Tensors {
@@ -72,9 +79,36 @@ absl::Status WriteExport(const std::string& dir, const ExportForm& form, const c
     RETURN_IF_ERROR(WriteFileAtomically(dir + "/" + name, contents));
     names.insert(name);
   }
-  RETURN_IF_ERROR(WriteTensors(dir + "/model.safetensors", manifest, tensors,
-                               {{"run_id", form.run_id}, {"versions", absl::StrJoin(versions, ",")}}, form.type));
+  RETURN_IF_ERROR(WriteTensors(dir + kWeights, manifest, tensors,
+                               {{kRunId, form.run_id}, {kVersions, absl::StrJoin(versions, ",")}}, form.type));
   return WriteSha256Sums(dir, names);
+}
+
+std::optional<ExportFound> FindExport(const std::string& dir) {
+  const auto file = SafetensorsFile::Open(dir + kWeights);
+  if (!file.ok()) return std::nullopt;
+  const auto run_id = file->metadata().find(kRunId), versions = file->metadata().find(kVersions);
+  if (run_id == file->metadata().end() || versions == file->metadata().end()) return std::nullopt;
+  ExportFound found{.run_id = run_id->second, .rounds = std::numeric_limits<core::Version>::max()};
+  for (const absl::string_view text : absl::StrSplit(versions->second, ',')) {
+    core::Version version = 0;
+    if (!absl::SimpleAtoi(text, &version)) return std::nullopt;
+    found.rounds = std::min(found.rounds, version);
+  }
+  return found;
+}
+
+absl::Status CheckReplacesNothingElse(const std::string& dir, const ExportForm& form) {
+  const std::optional<ExportFound> found = FindExport(dir);
+  if (found && found->run_id == form.run_id) return absl::OkStatus();
+  for (const std::string& name : NamesIn(dir).value_or(std::vector<std::string>())) {
+    if (!form.files.contains(name) && !absl::StrContains(name, ".safetensors")) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("expected a folder without a model, or with an export of run ", form.run_id, ", got ", dir,
+                     found ? absl::StrCat(" with an export of run ", found->run_id)
+                           : absl::StrCat(" with a ", name, " that no export has written")));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status WriteLocalDump(const std::string& path, const core::Manifest& manifest,

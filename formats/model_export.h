@@ -8,6 +8,7 @@
 // file.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 
@@ -25,6 +26,17 @@ absl::Status WriteExport(const std::string& dir, const ExportForm& form, const c
 // The same from the unpadded tensors, in manifest order.
 absl::Status WriteExport(const std::string& dir, const ExportForm& form, const core::Manifest& manifest,
                          std::span<const std::span<const float>> tensors, std::span<const core::Version> versions);
+
+// The origin that WriteExport has left in the weights of `dir`; nothing where there are no weights, or those of another
+// program.
+struct ExportFound {
+  std::string run_id;
+  core::Version rounds = 0;  // that all fragments have
+};
+std::optional<ExportFound> FindExport(const std::string& dir);
+
+// FAILED_PRECONDITION: WriteExport would replace what no export of that run has written.
+absl::Status CheckReplacesNothingElse(const std::string& dir, const ExportForm& form);
 
 // One site's live parameters, for comparison: tensors[i] are the unpadded values of tensor i of the manifest.
 absl::Status WriteLocalDump(const std::string& path, const core::Manifest& manifest,

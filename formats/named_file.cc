@@ -59,9 +59,18 @@ absl::StatusOr<std::optional<std::string>> WatchedFile::ReadIfChanged() {
   Stamp stamp;
   if (::stat(path_.c_str(), &status) == 0)
     stamp = {status.st_mtim.tv_sec * kNsPerS + status.st_mtim.tv_nsec, status.st_size, status.st_ino};
-  if (stamp_ == stamp) return std::nullopt;
+  if (stamp_ == stamp && !failed_) return std::nullopt;
+  if (stamp_ && stamp.inode == stamp_->inode && stamp.bytes < stamp_->bytes) {
+    const int64_t now_ms = clock_->NowMs();
+    if (std::exchange(shorter_, stamp) != stamp) shorter_ms_ = now_ms;
+    if (now_ms - shorter_ms_ < kSettlesMs) return std::nullopt;
+  }
+  absl::StatusOr<std::string> text = ReadNamedFile(flag_, path_);
+  failed_ = !text.ok();
+  RETURN_IF_ERROR(text.status());
   stamp_ = stamp;
-  return ReadNamedFile(flag_, path_);
+  shorter_.reset();
+  return *std::move(text);
 }
 
 }  // namespace causeway::formats

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/clock.h"
 
 namespace causeway::formats {
 
@@ -25,16 +26,21 @@ absl::StatusOr<std::string> ReadNamedFile(const std::string& flag, const std::st
 bool NoteNamedFile(const std::string& file, const absl::Status& status);
 std::vector<std::string> NamedFileFaults();
 
-// One that is reread whenever it has changed. Not thread-safe.
+// One that is reread whenever it has changed. One that cannot be read is tried again at each look, since what was wrong
+// may be mended without a trace (chmod). One that was made shorter in its place may be half written: it counts once it
+// has stayed so for kSettlesMs; a file that takes its place by a rename is whole. Not thread-safe.
 class WatchedFile {
  public:
+  static constexpr int64_t kSettlesMs = 5'000;
+
   WatchedFile() = default;  // no file
-  WatchedFile(std::string flag, std::string path) : flag_(std::move(flag)), path_(std::move(path)) {}
+  WatchedFile(std::string flag, std::string path, const core::Clock* clock = &core::SystemClock())
+      : flag_(std::move(flag)), path_(std::move(path)), clock_(clock) {}
 
   bool given() const { return !path_.empty(); }
   std::string Text() const { return "--" + flag_ + "=" + path_; }
 
-  // Its contents, if they may differ from those last read. A read error is returned once per change: INVALID_ARGUMENT.
+  // Its contents, if they may differ from those last read. INVALID_ARGUMENT: it cannot be read.
   absl::StatusOr<std::optional<std::string>> ReadIfChanged();
 
  private:
@@ -47,7 +53,11 @@ class WatchedFile {
   };
 
   std::string flag_, path_;
-  std::optional<Stamp> stamp_;  // none: not read yet
+  const core::Clock* clock_ = &core::SystemClock();
+  std::optional<Stamp> stamp_;    // none: not read yet
+  std::optional<Stamp> shorter_;  // in its place, and since when
+  int64_t shorter_ms_ = 0;
+  bool failed_ = false;  // the last look, so that the next one reads
 };
 
 }  // namespace causeway::formats

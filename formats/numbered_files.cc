@@ -1,10 +1,11 @@
 #include "formats/numbered_files.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "formats/posix_file.h"
 
 namespace causeway::formats {
 
@@ -14,11 +15,10 @@ std::string NumberedFiles::Path(int64_t number) const {
 
 std::vector<int64_t> NumberedFiles::Numbers() const {
   std::vector<int64_t> numbers;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+  for (const std::string& name : NamesIn(folder).value_or(std::vector<std::string>())) {
     int64_t number = 0;
-    if (entry.path().extension() != extension) continue;
-    if (absl::SimpleAtoi(entry.path().stem().string(), &number)) numbers.push_back(number);
+    const bool is_number = absl::SimpleAtoi(name.substr(0, name.find('.')), &number);
+    if (is_number && Path(number) == absl::StrCat(folder, "/", name)) numbers.push_back(number);
   }
   std::sort(numbers.begin(), numbers.end());
   return numbers;

@@ -12,7 +12,8 @@ struct NumberedFiles {
   std::string extension;  // with its dot; empty: none
 
   std::string Path(int64_t number) const;
-  std::vector<int64_t> Numbers() const;  // of those that are there, ascending
+  std::vector<int64_t> Numbers()
+      const;  // of those that are there, ascending; other names, such as 0042, count for nothing
 };
 
 }  // namespace causeway::formats

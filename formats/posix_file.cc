@@ -1,6 +1,7 @@
 #include "formats/posix_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -74,12 +75,47 @@ absl::Status WriteAll(const FileDescriptor& file, const std::string& path, std::
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  if (error == std::errc::no_such_file_or_directory) return absl::NotFoundError(folder + ": there is no such folder");
+  if (error) return absl::UnavailableError(absl::StrCat("cannot read folder ", folder, ": ", error.message()));
+  return names;
+}
+
+bool Exists(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
+
+absl::StatusOr<FileDescriptor> LockFolder(const std::string& flag, const std::string& folder,
+                                          const std::string& holder) {
+  const std::string path = folder + "/lock";
+  FileDescriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!lock.is_open()) {
+    return absl::PermissionDeniedError(absl::StrCat(flag, ": cannot write ", path, ": ", std::strerror(errno)));
+  }
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return lock;
+  if (errno == EWOULDBLOCK) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(flag, ": another ", holder, " runs on ", folder, "; each needs its own"));
+  }
+  return absl::UnavailableError(
+      absl::StrCat(flag, ": cannot lock ", path, ": ", std::strerror(errno),
+                   "; name a folder on a disk of this machine, or mount that file system with "
+                   "locks (NFS: without nolock, or with local_lock=flock)"));
+}
+
 absl::Status MakePrivateFolder(const std::string& path) {
   std::filesystem::path own(path);
   if (!own.has_filename()) own = own.parent_path();
   std::error_code error;
   if (own.has_parent_path()) std::filesystem::create_directories(own.parent_path(), error);
-  if (!error && (::mkdir(own.c_str(), S_IRWXU) == 0 || std::filesystem::is_directory(own))) return absl::OkStatus();
+  if (!error && (::mkdir(own.c_str(), S_IRWXU) == 0 || (errno == EEXIST && std::filesystem::is_directory(own, error))))
+    return absl::OkStatus();
   const std::string why = error ? error.message() : std::strerror(errno);
   return absl::UnavailableError(absl::StrCat("cannot create folder ", path, ": ", why));
 }

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -48,6 +49,18 @@ absl::Status WriteAll(const FileDescriptor& file, const std::string& path, std::
 
 // The whole of a small file. `max_bytes` keeps a wrong path from filling memory.
 absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes);
+
+// The names in a folder; NOT_FOUND: there is none, UNAVAILABLE: it cannot be read. The library's own iterator throws
+// where a read fails on the way.
+absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder);
+
+// Whether something is there, behind links; no where there is nothing, or a folder above it may not be searched.
+bool Exists(const std::string& path);
+
+// Holds the lock of a folder until it is closed: DIR/lock. PERMISSION_DENIED: it cannot be written.
+// FAILED_PRECONDITION: another process holds it, a `holder`. UNAVAILABLE: the file system has no locks.
+absl::StatusOr<FileDescriptor> LockFolder(const std::string& flag, const std::string& folder,
+                                          const std::string& holder);
 
 // Makes the folder, which only this user may read, and those above it, where they are missing: the rights of one that
 // is there stay. UNAVAILABLE: it cannot be made.

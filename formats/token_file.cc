@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "core/xxh3.h"
 #include "formats/token_folder.h"
@@ -26,12 +27,17 @@ absl::StatusOr<TokenFile> TokenFile::Open(const std::string& path, const TokenFo
   if (std::error_code error; std::filesystem::is_directory(path, error)) {
     ASSIGN_OR_RETURN(folder, FindTokenFiles(path, held_out_path));
     file.skipped_ = folder.Skipped();
+    if (!folder.for_validation.empty()) {
+      file.notes_.push_back(absl::StrCat(path, ": trains on ", absl::StrJoin(folder.for_validation, ", "),
+                                         " too, whose names are of validation data: --held_out=FILE holds a file out"));
+    }
   } else if (!held_out_path.empty() && HasSameFile(path, held_out_path)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": expected data beside what --held_out=", held_out_path,
                                                    " holds out, got the same file for both"));
   }
   for (const std::string& name : folder.files) {
     ASSIGN_OR_RETURN(TokenShard shard, TokenShard::Open(name, format));
+    if (!shard.note().empty()) file.notes_.push_back(shard.note());
     file.parts_.push_back({std::move(shard), file.size_});
     file.size_ += file.parts_.back().shard.size();
   }

@@ -36,6 +36,7 @@ class TokenFile {
 
   const std::vector<std::string>& names() const { return names_; }  // paths of the files, in order
   const std::string& skipped() const { return skipped_; }           // "skips 3 of .npy (…)", or empty
+  const std::vector<std::string>& notes() const { return notes_; }  // what a person may have meant otherwise
 
  private:
   struct Part {
@@ -49,6 +50,7 @@ class TokenFile {
   int64_t size_ = 0;
   std::vector<std::string> names_;
   std::string skipped_;
+  std::vector<std::string> notes_;
 };
 
 }  // namespace causeway::formats

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <span>
 #include <system_error>
 
@@ -9,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "core/check.h"
 #include "formats/mapped_file.h"
 
@@ -40,6 +42,30 @@ bool SameBytes(const std::string& a, const std::string& b) {
   if (error || fs::file_size(b, error) != size || error || size == 0) return false;
   const auto mapped_a = MappedFile::Map(a), mapped_b = MappedFile::Map(b);
   return mapped_a.ok() && mapped_b.ok() && std::ranges::equal(mapped_a->bytes(), mapped_b->bytes());
+}
+
+// One file by two names, or a copy: of large files the first and the last MiB are compared before the rest.
+bool IsTwin(const std::string& file, const std::string& other) {
+  constexpr size_t kEnds = 1 << 20;
+  std::error_code error;
+  if (fs::equivalent(file, other, error)) return true;
+  const auto mapped = MappedFile::Map(file), mapped_other = MappedFile::Map(other);
+  if (!mapped.ok() || !mapped_other.ok()) return false;
+  const auto a = mapped->bytes(), b = mapped_other->bytes();
+  if (a.size() != b.size() || a.empty()) return false;
+  const size_t ends = std::min(kEnds, a.size());
+  return std::ranges::equal(a.last(ends), b.last(ends)) && std::ranges::equal(a.first(ends), b.first(ends)) &&
+         std::ranges::equal(a, b);
+}
+
+// fineweb_val_000000.bin, validation.txt: a word of the name.
+bool IsForValidation(const std::string& name) {
+  static constexpr const char* kWords[] = {"val", "valid", "validation", "eval", "heldout", "test"};
+  const std::vector<std::string> words =
+      absl::StrSplit(absl::AsciiStrToLower(name), absl::ByAnyChar("_-. ()0123456789"), absl::SkipEmpty());
+  return std::ranges::any_of(words, [](const std::string& word) {
+    return std::ranges::any_of(kWords, [&](const char* one) { return word == one; });
+  });
 }
 
 // The files that `path` names: itself, or those in the folder.
@@ -116,6 +142,7 @@ absl::StatusOr<std::string> ChooseEnding(const std::string& path,
 std::string TokenFolder::Skipped() const {
   std::vector<std::string> parts;
   if (!held_out.empty()) parts.push_back(absl::StrCat(Shown(held_out), ", which --held_out holds out"));
+  if (!twins.empty()) parts.push_back(Shown(twins));
   if (!hidden.empty()) {
     parts.push_back(absl::StrCat(hidden.size(), hidden.size() == 1 ? " name that begins" : " names that begin",
                                  " with \".\" (", Shown(hidden), ")"));
@@ -133,11 +160,34 @@ absl::StatusOr<TokenFolder> FindTokenFiles(const std::string& path, const std::s
   for (auto& [ending, ones] : names) {
     if (ending != chosen) folder.other[ending] = std::move(ones);
   }
+  std::map<uintmax_t, std::vector<std::string>> by_size;
+  // Files before links to them.
+  std::ranges::stable_partition(names[chosen], [&](const std::string& name) {
+    std::error_code error;
+    return !fs::is_symlink(fs::path(path) / name, error);
+  });
   for (const std::string& name : names[chosen]) {
     const std::string file = (fs::path(path) / name).string();
-    const bool is_held_out = IsOneOf(file, held_out);
-    (is_held_out ? folder.held_out : taken).push_back(name);
-    if (!is_held_out) folder.files.push_back(file);
+    if (IsOneOf(file, held_out)) {
+      folder.held_out.push_back(name);
+      continue;
+    }
+    std::error_code error;
+    std::vector<std::string>& alike = by_size[fs::file_size(file, error)];
+    const auto twin = std::ranges::find_if(alike, [&](const std::string& other) { return IsTwin(file, other); });
+    if (twin != alike.end()) {
+      folder.twins.push_back(absl::StrCat(name, " (", fs::path(*twin).filename().string(), " again)"));
+      continue;
+    }
+    alike.push_back(file);
+    taken.push_back(name);
+    folder.files.push_back(file);
+  }
+  std::ranges::sort(taken);
+  std::ranges::sort(folder.files);
+  if (held_out_path.empty()) {
+    std::ranges::copy_if(taken, std::back_inserter(folder.for_validation), IsForValidation);
+    if (folder.for_validation.size() == taken.size()) folder.for_validation.clear();
   }
   const std::string skipped = folder.Skipped();
   const std::string and_skipped = skipped.empty() ? "" : "; " + skipped;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
+#include <set>
 #include <string_view>
 
 #include "absl/strings/ascii.h"
@@ -18,6 +19,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr size_t kTextBytes = 64;             // fewer may be tokens by chance
+constexpr size_t kTextLetters = 12;           // different ones
 constexpr size_t kMostTextBytes = 1 << 16;    // looked at
 constexpr size_t kLeastFloats = 4;            // values
 constexpr size_t kManyValues = 64;            // that do not look like another type by chance
@@ -47,6 +49,7 @@ bool AreZeros(std::span<const std::byte> bytes) {
 bool IsText(std::span<const std::byte> bytes) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), kMostTextBytes));
   if (bytes.size() < kTextBytes || core::Utf8BytesOfPart(text) < text.size()) return false;
+  if (std::set<char>(text.begin(), text.end()).size() < kTextLetters) return false;  // a few tokens again and again
   return std::ranges::all_of(text, [](char c) { return !absl::ascii_iscntrl(c) || absl::ascii_isspace(c); });
 }
 
@@ -149,7 +152,7 @@ bool IsBytes(const BytesOfValues& counts) {
 std::string_view LookOfTokens(std::span<const std::byte> bytes) {
   constexpr Order kLittle = Order::kLittle, kBig = Order::kBig;
   if (AreZeros(bytes)) return "zeros alone";
-  if (IsText(bytes)) return "text";
+  if (IsText(bytes)) return kLooksText;
   if (AreWholeFloats<uint64_t>(bytes, kLittle, 52, 1023, kLeastFloats)) return "float64";
   if (AreWholeFloats<uint64_t>(bytes, kBig, 52, 1023, kLeastFloats)) return "big-endian float64";
   if (IsWide<uint64_t>(bytes, kLittle)) return "int64";

@@ -14,7 +14,7 @@
 
 namespace causeway::formats {
 
-inline constexpr std::string_view kLooksUint32 = "uint32";
+inline constexpr std::string_view kLooksUint32 = "uint32", kLooksText = "text";
 
 // The type that the bytes look like, empty for uint16 and for what cannot be told. Reads as few bytes as decide it.
 std::string_view LookOfTokens(std::span<const std::byte> bytes);

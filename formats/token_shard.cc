@@ -194,15 +194,20 @@ std::string HowToWrite(const TokenFormat& format) {
                       "\").tofile(\"train.bin\")");
 }
 
+const char* NameOf(int64_t width) { return width == kNarrow ? "uint16" : "uint32"; }
+
+// The remedy if the tokens are of the type that they look like.
+std::string AdviceFor(std::string_view look, const TokenFormat& format) {
+  if (look == kLooksUint32 && format.token_bytes == kNarrow) return "data.token_bytes: 4";
+  return HowToWrite(format);
+}
+
 absl::StatusOr<int64_t> RawWidth(const std::string& path, std::span<const std::byte> tokens,
                                  const TokenFormat& format) {
   const int64_t width = format.token_bytes;
-  const std::string_view look = LookOfTokens(tokens);
-  if (!look.empty() && look != kLooksUint32) {
-    return Wrong(path, absl::StrCat("expected ", width == kNarrow ? "uint16" : "uint32",
-                                    " tokens, got what looks like ", std::string(look),
-                                    look == "text" ? ": name it .txt, or .jsonl if it is JSON lines"
-                                                   : absl::StrCat(": ", HowToWrite(format))));
+  if (LookOfTokens(tokens) == kLooksText) {
+    return Wrong(path, absl::StrCat("expected ", NameOf(width),
+                                    " tokens, got what looks like text: name it .txt, or .jsonl if it is JSON lines"));
   }
   if (width == kNarrow && format.vocab_size > kNarrowValues) {
     return Wrong(path,
@@ -210,9 +215,6 @@ absl::StatusOr<int64_t> RawWidth(const std::string& path, std::span<const std::b
   }
   if (tokens.size() % width != 0) {
     return Wrong(path, absl::StrCat("expected ", width, " bytes for each token, got ", tokens.size(), " bytes"));
-  }
-  if (width == kNarrow && look == kLooksUint32) {
-    return Wrong(path, "expected uint16 tokens, got what looks like uint32: data.token_bytes: 4");
   }
   return width;
 }
@@ -252,8 +254,12 @@ absl::Status TokenShard::CheckTokens(const std::string& path, const TokenFormat&
     const int64_t value = Value(i);
     if (value >= 0 && value < format.vocab_size) continue;
     std::string advice;
-    if (is_raw && width_ == kWide && format.vocab_size <= kNarrowValues && LookOfTokens(tokens_) != kLooksUint32) {
+    const std::string_view look = is_raw ? LookOfTokens(tokens_) : "";
+    const bool as_read = look.empty() || (width_ == kWide && look == kLooksUint32);
+    if (is_raw && width_ == kWide && format.vocab_size <= kNarrowValues && look.empty()) {
       advice = " (of uint16 tokens: data.token_bytes: 2)";
+    } else if (!as_read) {
+      advice = absl::StrCat(" (the file looks like ", std::string(look), ": ", AdviceFor(look, format), ")");
     }
     if (is_raw && FitsBigEndian(tokens_, width_, format.vocab_size)) {
       advice = absl::StrCat(" (the bytes look big-endian: ", HowToWrite(format), ")");
@@ -274,7 +280,17 @@ int64_t TokenShard::Value(int64_t index) const {
 absl::Status TokenShard::OpenBin(const std::string& path, const TokenFormat& format) {
   const bool has_header = HasHeader(tokens_);
   ASSIGN_OR_RETURN(width_, has_header ? TakeHeader(path, tokens_) : RawWidth(path, tokens_, format));
-  return CheckTokens(path, format, !has_header);
+  RETURN_IF_ERROR(CheckTokens(path, format, !has_header));
+  const std::string_view look = has_header ? "" : LookOfTokens(tokens_);
+  if (look.empty() || (width_ == kWide && look == kLooksUint32)) return absl::OkStatus();
+  constexpr int64_t kFirst = 6;
+  std::vector<int64_t> first;
+  for (int64_t i = 0; i < std::min(kFirst, size()); ++i) first.push_back(Value(i));
+  note_ = absl::StrCat(path, ": is read as ", NameOf(width_), " (data.token_bytes: ", width_,
+                       "): ", absl::StrJoin(first, ", "), ", …; it looks like ", std::string(look),
+                       " as well. If that is what it is: ", AdviceFor(look, format),
+                       "; a .npy, or llm.c's header, says which");
+  return absl::OkStatus();
 }
 
 absl::Status TokenShard::OpenNumpy(const std::string& path, const TokenFormat& format) {

@@ -7,9 +7,10 @@
 //   *.jsonl   the bytes of the texts (json_lines.h)
 //   others    the bytes of the file, which are UTF-8
 //
-// A file of a known kind that is neither (file_kind.h), as a gzip file, is refused, and so are raw tokens of another
-// type (token_looks.h). Opening reads every token of a .bin once, so that a file of another tokenizer fails at the
-// start, with the position, and not in the middle of a run. Immutable, thread-safe, move-only.
+// A file of a known kind that is neither (file_kind.h), as a gzip file, is refused, and so are raw tokens beyond the
+// vocabulary as they are read. Those that fit, and look like another type (token_looks.h), have a note. Opening reads
+// every token of a .bin once, so that a file of another tokenizer fails at the start, with the position, and not in the
+// middle of a run. Immutable, thread-safe, move-only.
 #pragma once
 
 #include <cstddef>
@@ -36,6 +37,7 @@ class TokenShard {
   static absl::StatusOr<TokenShard> Open(const std::string& path, const TokenFormat& format);
 
   int64_t size() const { return static_cast<int64_t>(tokens_.size()) / width_; }
+  const std::string& note() const { return note_; }  // of a file that may have been meant otherwise; or empty
   uint32_t operator[](int64_t index) const {
     if (width_ == 1) return std::to_integer<uint32_t>(tokens_[index]);
     uint32_t token = 0;
@@ -59,6 +61,7 @@ class TokenShard {
   int64_t width_ = 1;  // bytes: 1, 2, 4, or 8 of a NumPy array
   bool is_signed_ = false;
   uint32_t vocab_size_ = 0;
+  std::string note_;
 };
 
 }  // namespace causeway::formats

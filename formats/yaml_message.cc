@@ -31,6 +31,13 @@ using google::protobuf::Reflection;
 
 // The keys to suggest instead of an unknown one: the one probably meant, else all.
 std::string KnownKeys(const Descriptor& section, const std::string& unknown) {
+  if (const size_t dot = unknown.find('.'); dot != std::string::npos) {
+    const FieldDescriptor* const field = section.FindFieldByName(unknown.substr(0, dot));
+    if (field != nullptr && field->message_type() != nullptr) {
+      return absl::StrCat("a line \"", field->name(), ":\", and below it, two columns deeper, \"",
+                          unknown.substr(dot + 1), ": …\"");
+    }
+  }
   std::vector<std::string> names;
   for (int i = 0; i < section.field_count(); ++i) names.push_back(section.field(i)->name());
   const auto nearest = std::min_element(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
@@ -41,12 +48,24 @@ std::string KnownKeys(const Descriptor& section, const std::string& unknown) {
   return absl::StrCat("one of ", absl::StrJoin(names, ", "));
 }
 
+// YAML 1.1 reads 050 as 40, YAML 1.2 as 50.
+bool IsOctal(const std::string& text) {
+  const size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
+  return text.size() > sign + 1 && text[sign] == '0' && std::ranges::all_of(text.substr(sign), absl::ascii_isdigit);
+}
+
 std::string Describe(const YAML::Node& node) {
   constexpr size_t kLongest = 60;
   if (node.IsMap()) return "a section";
   if (node.IsSequence()) return "a list";
   if (!node.IsScalar()) return "nothing";
   const std::string& text = node.Scalar();
+  constexpr std::string_view kStandard = "tag:yaml.org,2002:";
+  if (const std::string& tag = node.Tag(); !tag.empty() && tag != "?" && tag != "!") {
+    const std::string name = tag.starts_with(kStandard) ? absl::StrCat("!!", tag.substr(kStandard.size())) : tag;
+    return absl::StrCat(text, " with the tag ", name, ": leave the tag out");
+  }
+  if (IsOctal(text)) return absl::StrCat(text, ", which some programs read as octal: leave the 0 out");
   const bool quoted = node.Tag() == "!";
   const std::string shown = text.size() > kLongest ? text.substr(0, kLongest) + "…" : text;
   return quoted ? absl::StrCat("\"", shown, "\"") : shown;
@@ -74,6 +93,11 @@ bool ParseYamlNumber(const std::string& text, T* value) {
 // else empty. Sections are told apart by their columns, so that one column too many or too few is the usual mistake.
 std::string ColumnsOf(std::string_view text, int line) {
   const std::vector<std::string> lines = absl::StrSplit(std::string(text), '\n');
+  for (int at = std::max(0, line - 1); at <= line && at < static_cast<int>(lines.size()); ++at) {
+    const size_t first = lines[at].find_first_not_of(" \t");
+    if (lines[at].substr(0, first).find('\t') == std::string::npos) continue;
+    return absl::StrCat(": line ", at + 1, " begins with a tab: YAML is indented by spaces");
+  }
   const auto column = [](const std::string& one) { return one.find_first_not_of(' '); };
   const auto is_key = [&](const std::string& one) {
     const size_t at = column(one);
@@ -180,7 +204,7 @@ class YamlReader {
         int64_t value = -1;  // auto, which only the word says
         const bool may_be_auto = field.options().GetExtension(v1::may_be_auto);
         const bool is_auto = may_be_auto && text == "auto";
-        if (!is_auto && (!plain || !absl::SimpleAtoi(text, &value) || (may_be_auto && value < 0))) {
+        if (!is_auto && (!plain || IsOctal(text) || !absl::SimpleAtoi(text, &value) || (may_be_auto && value < 0))) {
           return Wrong(node, path, may_be_auto ? "auto, or an integer of 0 or more" : "an integer of 64 bits");
         }
         add ? reflection.AddInt64(&message, &field, value) : reflection.SetInt64(&message, &field, value);
@@ -188,7 +212,9 @@ class YamlReader {
       }
       case FieldDescriptor::CPPTYPE_UINT64: {
         uint64_t value;
-        if (!plain || !absl::SimpleAtoi(text, &value)) return Wrong(node, path, "an integer of 0 to 2^64 - 1");
+        if (!plain || IsOctal(text) || !absl::SimpleAtoi(text, &value)) {
+          return Wrong(node, path, "an integer of 0 to 2^64 - 1");
+        }
         add ? reflection.AddUInt64(&message, &field, value) : reflection.SetUInt64(&message, &field, value);
         return;
       }

@@ -9,6 +9,7 @@
 #include <future>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/limits.h"
@@ -86,6 +87,12 @@ void SendThrough(const Proxy& proxy, const Address& address, grpc::ChannelArgume
   arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, address.Text());  // whose certificate TLS expects
 }
 
+// For gRPC. Link-local addresses have a zone, [fe80::1%eth0]:7077, which its resolver of names does not know.
+std::string TargetOf(const Address& address) {
+  if (address.host.find('%') == std::string::npos) return address.Text();
+  return absl::StrCat("ipv6:%5B", absl::StrReplaceAll(address.host, {{"%", "%25"}}), "%5D:", address.port);
+}
+
 }  // namespace
 
 absl::Status CheckPlaintextAllowed(const Address& address, bool insecure) {
@@ -120,13 +127,15 @@ absl::StatusOr<ChannelOptions> ReadClientFlags(const ClientFlags& flags, const A
   return options;
 }
 
-std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const ChannelOptions& options, Traffic traffic) {
+std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const ChannelOptions& options, Traffic traffic,
+                                           const std::optional<Address>& at) {
   RouteGrpcLog();
   KeepCallbackThreads();
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // ours is below
   if (options.proxy) SendThrough(*options.proxy, address, arguments);
+  if (at) arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, address.Text());  // whose certificate TLS expects
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(core::kFirstBackoffMs));
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(core::kLastBackoffMs));
@@ -138,9 +147,10 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const Channel
   arguments.SetMaxReceiveMessageSize(core::kMaxControlMessageBytes);
   arguments.SetMaxSendMessageSize(core::kMaxControlMessageBytes);
   std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(WatchAnswers(options.answers));
   if (!options.token.empty()) interceptors.push_back(std::make_unique<TokenInterceptorFactory>(options.token));
   return grpc::experimental::CreateCustomChannelWithInterceptors(
-      options.proxy ? options.proxy->address.Text() : address.Text(),
+      TargetOf(options.proxy ? options.proxy->address : at.value_or(address)),
       options.tls.given() ? TlsChannelCredentials(options.tls, options.tls_reload_s)
                           : grpc::InsecureChannelCredentials(),
       arguments, std::move(interceptors));

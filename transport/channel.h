@@ -10,6 +10,7 @@
 #include "core/limits.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/server_builder.h"
+#include "transport/answers.h"
 #include "transport/proxy.h"
 #include "transport/tls.h"
 
@@ -22,7 +23,8 @@ struct ChannelOptions {
   std::optional<Proxy> proxy;  // none: directly
   TlsFiles tls;                // plaintext if not given
   int tls_reload_s = kTlsReloadSeconds;
-  std::string token;  // sent with every call; empty: none
+  std::string token;                           // sent with every call; empty: none
+  std::shared_ptr<Answers> answers = nullptr;  // told who answers
 };
 
 // For callers without TLS files: INVALID_ARGUMENT if plaintext would leave the machine without options.insecure.
@@ -44,8 +46,10 @@ absl::StatusOr<ChannelOptions> ReadClientFlags(const ClientFlags& flags, const A
 // it is allowed more time.
 enum class Traffic { kControl, kBulk };
 
-// A channel with its own TCP connection, so that bulk and control do not share one.
-std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const ChannelOptions& options, Traffic traffic);
+// A channel with its own TCP connection, so that bulk and control do not share one. `at`: which of the addresses of the
+// name it connects to; none: gRPC finds out.
+std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const ChannelOptions& options, Traffic traffic,
+                                           const std::optional<Address>& at = std::nullopt);
 
 // Applies the coordinator's counterpart of these settings, and the limits on an unknown peer.
 void ConfigureServer(grpc::ServerBuilder& builder, int fragments = core::kMaxFragments);

@@ -23,7 +23,7 @@ bool UnreachableTooLong(int64_t connect_timeout_s, int64_t since_ms, int64_t now
 }
 
 ControlSession::ControlSession(core::SiteId site, core::Shard shard, int64_t connect_timeout_s, core::SessionId id)
-    : site_(std::move(site)), shard_(shard), connect_timeout_s_(connect_timeout_s), id_(std::move(id)) {}
+    : own_{std::move(site), shard, id}, connect_timeout_s_(connect_timeout_s), id_(std::move(id)) {}
 
 void ControlSession::Resume(const core::SessionId& id, const Remembered& of_coordinator) {
   id_ = id;
@@ -35,14 +35,14 @@ v1::Context ControlSession::Context() const {
   v1::Context context;
   context.set_protocol(kProtocol);
   context.set_run_id(known_.run_id);
-  context.set_site(site_);
+  context.set_site(own_.site);
   context.set_session(id_);
   context.set_epoch(known_.epoch);
   context.set_lineage(known_.lineage);
   context.set_life(known_.life);
   context.set_stay(known_.welcomed_stay);
-  context.set_shard(shard_.index);
-  context.set_num_shards(shard_.count);
+  context.set_shard(own_.shard.index);
+  context.set_num_shards(own_.shard.count);
   context.set_world(1);
   return context;
 }
@@ -50,6 +50,7 @@ v1::Context ControlSession::Context() const {
 void ControlSession::Join(bool joining, v1::Join* join) {
   joining_ = joining;
   join->set_stay(known_.told_stay);
+  join->set_process(own_.process);
   *join->mutable_context() = Context();
   known_.proofs.AddTo(join);
   state_ = State::kJoining;

@@ -73,6 +73,7 @@ constexpr FieldLimit kLimits[] = {
     Many(kFragments, Integer("Join.versions", -1, kCount)),
     Text("Join.software_version", kWords),
     Anything("Join.from_checkpoint"),
+    Text("Join.process", kName),
     Integer("Join.stay", 0, kCount),
     Anything("Join.data"),
     Anything("Join.held_out"),

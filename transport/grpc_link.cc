@@ -53,6 +53,12 @@ absl::StatusOr<RunDescription> AwaitDescription(Wire& wire, const LinkOptions& o
   }
 }
 
+LinkOptions WithAnswers(LinkOptions options) {
+  options.channel.answers = std::make_shared<Answers>();
+  return options;
+}
+
+constexpr int64_t kFailingMs = 10'000;                     // in which the first attempts of a transfer may break
 constexpr auto kLeaveTimeout = std::chrono::seconds(2);    // for the coordinator to receive our leave
 constexpr auto kFinishTimeout = std::chrono::seconds(30);  // the same at the end of the run: it may restart meanwhile
 
@@ -62,11 +68,9 @@ std::string Explain(const LinkOptions& options, bool unconnected, const std::str
   return unconnected ? ExplainFailure(error, options.coordinator, options.channel) : error;
 }
 
-GrpcLink::GrpcLink(LinkOptions options) : GrpcLink(options, MakeGrpcWire(options.coordinator, options.channel)) {}
-
 GrpcLink::GrpcLink(LinkOptions options, std::unique_ptr<Wire> wire)
-    : options_(std::move(options)),
-      wire_(std::move(wire)),
+    : options_(WithAnswers(std::move(options))),
+      wire_(wire != nullptr ? std::move(wire) : MakeGrpcWire(options_.coordinator, options_.channel)),
       up_(options_.max_up_bytes_per_s),
       down_(options_.max_down_bytes_per_s),
       show_(wire_.get(), &up_),
@@ -198,6 +202,7 @@ void GrpcLink::OnControlMessage(const v1::CoordinatorMessage& message) {
     core::MutexLock lock(mutex_);
     session_.Heard(clock_.NowMs());
   }
+  options_.channel.answers->Heard(message, clock_.NowMs());
   switch (message.kind_case()) {
     case v1::CoordinatorMessage::kWelcome: OnWelcome(message.welcome()); break;
     case v1::CoordinatorMessage::kRefused: OnRefused(message.refused()); break;
@@ -255,6 +260,14 @@ void GrpcLink::Fail(const absl::Status& status) {
   }
   DropTransfers();
   listener_->OnFailure(status);
+}
+
+core::LinkProgress GrpcLink::Measured() const {
+  core::LinkProgress progress = watch_.AddTo(meter_.progress(), clock_.NowUs());
+  progress.two_coordinators = options_.channel.answers->Report(options_.coordinator.Text(), clock_.NowMs());
+  core::MutexLock lock(mutex_);
+  progress.failing = transfers_.Failing(clock_.NowMs());
+  return progress;
 }
 
 bool GrpcLink::SendOnControl(v1::SiteMessage message) {

@@ -36,8 +36,7 @@ namespace causeway::transport {
 
 class GrpcLink final : public ShardLink {
  public:
-  explicit GrpcLink(LinkOptions options);  // over gRPC
-  GrpcLink(LinkOptions options, std::unique_ptr<Wire> wire);
+  explicit GrpcLink(LinkOptions options, std::unique_ptr<Wire> wire = nullptr);  // nullptr: over gRPC
   ~GrpcLink() override;
 
   void Resume(const core::SessionId& session, const Remembered& of_coordinator) override;
@@ -49,7 +48,7 @@ class GrpcLink final : public ShardLink {
   void Start(const core::Manifest& manifest, LinkListener* listener) override;
   void SendReady() override;
   bool SendProgress(const core::Progress& progress) override;
-  core::LinkProgress Measured() const override { return watch_.AddTo(meter_.progress(), clock_.NowUs()); }
+  core::LinkProgress Measured() const override;
   void Upload(UploadRequest request) override;
   void Download(DownloadRequest request) override;
   void Rejoin() override;

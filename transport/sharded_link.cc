@@ -123,6 +123,8 @@ core::LinkProgress ShardedLink::Measured() const {
     all.channels += one.channels;
     all.redials += one.redials;
     all.silent_s = std::max(all.silent_s, one.silent_s);
+    if (all.failing.empty()) all.failing = one.failing;
+    if (all.two_coordinators.empty()) all.two_coordinators = one.two_coordinators;
   }
   return all;
 }

@@ -189,6 +189,13 @@ std::string IsHttpPort(const Address& address) {
   return absl::StrCat(address.port, " is an HTTP port, as the status page's is (--http); sites take that of --listen");
 }
 
+std::string LostPackets(const Address& address) {
+  return absl::StrCat(
+      "a firewall or proxy in between drops what it carries, or large packets alone are lost (an MTU): ping -M "
+      "do -s 1400 ",
+      address.host, " tells, and a smaller MTU of this machine's interface helps");
+}
+
 }  // namespace
 
 std::string WhyNoConnection(const Address& address, const TlsFiles& files) {
@@ -217,6 +224,10 @@ std::string WhyNoConnection(const Address& address, const TlsFiles& files) {
             ? IsHttpPort(address)
             : "the coordinator does not speak TLS: start it with --tls_ca, --tls_cert and --tls_key, or leave them out";
   }
+  const int left = result == 1 ? SSL_ERROR_NONE : SSL_get_error(ssl.get(), result);
+  if (why.empty() && files.given() && (left == SSL_ERROR_WANT_READ || left == SSL_ERROR_WANT_WRITE)) {
+    why = absl::StrCat("a connection is made, and no answer comes to its TLS handshake: ", LostPackets(address));
+  }
   ERR_clear_error();
   return why;
 }
@@ -231,6 +242,7 @@ std::string ExplainFailure(const std::string& error, const Address& address, con
     return absl::StrCat(address.host, ": no DNS server answers, and /etc/hosts does not have it");
   }
   if (absl::StrContains(error, "Connection refused")) return "no server listens there";
+  if (absl::StrContains(error, "keepalive watchdog timeout")) return absl::StrCat(error, ": ", LostPackets(address));
   if (absl::StrContains(error, "refused") || absl::StrContains(error, "imeout")) return error;
   const std::string why = WhyNoConnection(address, options.tls);
   return why.empty() ? error : why;

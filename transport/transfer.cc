@@ -83,6 +83,8 @@ class UploadTransfer final : public Transfer {
   void Finish(const absl::Status& status) override { request_.done(status); }
 
  private:
+  std::string What() const override { return absl::StrCat("upload of fragment ", request_.fragment); }
+
   // Notes the chunks that the coordinator has of a stream: more than before, if the last attempt made progress.
   void Missing(int stripe, int stripes, const v1::ChunkList& missing) {
     core::MutexLock lock(mutex_);
@@ -207,6 +209,8 @@ class DownloadTransfer final : public Transfer {
   void Finish(const absl::Status& status) override { request_.done(status, digest_.value_or(0)); }
 
  private:
+  std::string What() const override { return absl::StrCat("download of fragment ", request_.fragment); }
+
   struct Stripe {
     int chunks = 0;           // held so far
     bool of_version = false;  // its stream sends version_
@@ -356,6 +360,16 @@ void Transfer::CancelOn(const std::vector<int>& connections) {
 
 void Transfer::Break() {
   if (!broke_at_) broke_at_ = core::SystemClock().Now();
+}
+
+int Transfer::attempts() const {
+  core::MutexLock lock(mutex_);
+  return attempts_;
+}
+
+std::string Transfer::WhyItBroke() const {
+  return absl::StrCat(What(), " was ended", attempts_ > 1 ? absl::StrCat(" ", attempts_, " times in a row") : "", ": ",
+                      status_.error_message().empty() ? "without a reason" : status_.error_message());
 }
 
 void Transfer::StreamEnded(const grpc::Status& status) {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "causeway/v1/coordinator.pb.h"
@@ -54,9 +55,11 @@ class Transfer {
   // Whether it was made for an earlier stay than the site is welcomed to: the coordinator would refuse it for ever.
   virtual bool IsOfEarlierStay(int64_t /*welcomed*/) const { return false; }
 
+  int attempts() const;  // in a row without progress
   // For an attempt that is over and did not finish.
-  int attempts() const { return attempts_; }
   core::Clock::TimePoint broke_at() const { return broke_at_.value(); }
+  // "upload of fragment 2 was ended 5 times in a row: …"
+  std::string WhyItBroke() const;
 
  protected:
   void BeginAttempt(int streams, const Lanes& lanes, std::function<void(bool finished)> ended)
@@ -68,8 +71,9 @@ class Transfer {
   // finished.
   virtual void Measure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   virtual bool TakeOutcome() = 0;
+  virtual std::string What() const = 0;  // "upload of fragment 2"
 
-  core::Mutex mutex_;
+  mutable core::Mutex mutex_;
   LinkMeter* meter_ ABSL_GUARDED_BY(mutex_) = nullptr;
   ShownProofs* proofs_ = nullptr;  // thread-safe
   int attempts_ = 0;               // in a row without progress; under the lock while streams run

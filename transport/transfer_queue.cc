@@ -5,9 +5,12 @@
 
 #include "core/check.h"
 #include "core/limits.h"
+#include "transport/answers.h"
 #include "transport/backoff.h"
 
 namespace causeway::transport {
+
+constexpr int64_t kForeignMs = 60'000;
 
 void TransferQueue::Add(std::shared_ptr<Transfer> transfer) { pending_.push_back({.transfer = std::move(transfer)}); }
 
@@ -61,9 +64,25 @@ void TransferQueue::Retry(const Transfer& transfer, int attempts, int64_t broke_
   const auto pending = Find(transfer);
   CHECK(pending != pending_.end() && pending->running);
   pending->running = false;
+  if (attempts <= 1 || pending->failed.empty()) pending->failing_ms = now_ms;
+  pending->failed = transfer.WhyItBroke();
+  if (IsOfNoCoordinator(pending->failed)) {
+    if (now_ms - foreign_.last_ms > kForeignMs) foreign_.attempts = 0;
+    foreign_ = {.attempts = foreign_.attempts + 1, .last_ms = now_ms, .why = pending->failed};
+  }
   // Never equal to now: so the link's thread can tell a future retry from one that it has seen.
   pending->retry_at_ms = std::max(now_ms + 1, broke_ms + BackoffMs(attempts - 1, random));
   retry_added_ = true;
+}
+
+std::string TransferQueue::Failing(int64_t now_ms) const {
+  constexpr int64_t kFailsForMs = 10'000;
+  for (const Pending& pending : pending_) {
+    const bool fails = !pending.failed.empty() && pending.transfer->attempts() > 0;
+    if (fails && now_ms - pending.failing_ms >= kFailsForMs) return pending.failed;
+  }
+  constexpr int kSeveral = 3;
+  return foreign_.attempts >= kSeveral && now_ms - foreign_.last_ms <= kForeignMs ? foreign_.why : "";
 }
 
 void TransferQueue::Remove(const Transfer& transfer) {

@@ -15,6 +15,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "transport/transfer.h"
@@ -41,6 +42,9 @@ class TransferQueue {
   // The attempt broke at `broke_ms`, as the last of `attempts` in a row without progress.
   void Retry(const Transfer& transfer, int attempts, int64_t broke_ms, int64_t now_ms, uint64_t random);
   void Remove(const Transfer& transfer);
+  // Why a transfer that has been ended again and again without a byte more, for ten seconds or longer, was ended last;
+  // or several in a minute by something that is no coordinator, as by a proxy with a limit. Empty: none was.
+  std::string Failing(int64_t now_ms) const;
 
   Dropped DropIf(const std::function<bool(const Transfer&)>& condition);
   bool IsDropped(const Transfer& transfer) const;  // and not yet removed
@@ -56,6 +60,8 @@ class TransferQueue {
     bool writing = false;  // an upload whose bytes gRPC does not all have yet
     bool dropped = false;
     int64_t retry_at_ms = 0;
+    int64_t failing_ms = 0;  // when the first of its last attempts in a row broke
+    std::string failed;      // why its last attempt broke
   };
 
   bool MayLaunch(const Pending& pending, int64_t now_ms) const;
@@ -63,6 +69,12 @@ class TransferQueue {
 
   std::list<Pending> pending_;
   bool retry_added_ = false;
+  // Attempts that something other than a coordinator has ended, the last a minute after the one before at most.
+  struct Foreign {
+    int attempts = 0;
+    int64_t last_ms = 0;
+    std::string why;
+  } foreign_;
 };
 
 }  // namespace causeway::transport

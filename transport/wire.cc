@@ -3,12 +3,14 @@
 #include <grpcpp/alarm.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "causeway/v1/coordinator.grpc.pb.h"
 #include "core/mutex.h"
 #include "transport/describe_call.h"
+#include "transport/first_address.h"
 
 namespace causeway::transport {
 namespace {
@@ -29,28 +31,35 @@ class GrpcWire final : public Wire {
   GrpcWire(const Address& coordinator, const ChannelOptions& options)
       : coordinator_(coordinator),
         options_(options),
-        control_channel_(MakeChannel(coordinator, options, Traffic::kControl)),
-        control_stub_(v1::Coordinator::NewStub(control_channel_)) {}
+        at_(options.proxy ? std::nullopt : FirstThatAnswers(coordinator)),
+        control_(MakeControl(at_)) {}
 
   grpc::Status Describe(const core::SiteId& site, absl::FunctionRef<bool()> cancelled,
                         v1::RunDescription& description) override {
-    return AskForDescription(*control_stub_, site, cancelled, description);
+    return AskForDescription(*Control()->stub, site, cancelled, description);
   }
 
   bool AwaitConnected(core::Clock::TimePoint until) override {
     const core::Clock& clock = core::SystemClock();
-    return control_channel_->WaitForConnected(clock.Calendar() + (until - clock.Now()));
+    std::shared_ptr<grpc::Channel> channel;
+    {
+      core::MutexLock lock(mutex_);
+      channel = control_->channel;
+    }
+    return channel->WaitForConnected(clock.Calendar() + (until - clock.Now()));
   }
 
   void Prepare(grpc::ClientContext& context, ControlCall& call) override {
-    control_stub_->async()->Control(&context, &call);
+    Control()->stub->async()->Control(&context, &call);
   }
 
   void Prepare(int channel, const std::string& method, grpc::ClientContext& context, BulkCall& call) override {
     BulkStub(channel)->PrepareBidiStreamingCall(&context, method, {}, &call);
   }
 
-  std::unique_ptr<FollowCall> Follow(grpc::ClientContext& context) override { return control_stub_->Follow(&context); }
+  std::unique_ptr<FollowCall> Follow(grpc::ClientContext& context) override {
+    return Control()->stub->Follow(&context);
+  }
 
   void Cancel(grpc::ClientContext& context) override { context.TryCancel(); }
 
@@ -66,8 +75,38 @@ class GrpcWire final : public Wire {
   }
 
  private:
-  std::shared_ptr<grpc::GenericStub> NewStub() const {
-    return std::make_shared<grpc::GenericStub>(MakeChannel(coordinator_, options_, Traffic::kBulk));
+  struct ControlChannel {
+    std::shared_ptr<grpc::Channel> channel;
+    std::unique_ptr<v1::Coordinator::Stub> stub;
+  };
+
+  std::shared_ptr<ControlChannel> MakeControl(const std::optional<Address>& at) const {
+    auto channel = MakeChannel(coordinator_, options_, Traffic::kControl, at);
+    auto stub = v1::Coordinator::NewStub(channel);
+    return std::make_shared<ControlChannel>(ControlChannel{std::move(channel), std::move(stub)});
+  }
+
+  // For a call that begins: where it has no connection, at the address of the name that answers now. The bulk calls
+  // follow.
+  std::shared_ptr<ControlChannel> Control() {
+    {
+      core::MutexLock lock(mutex_);
+      if (options_.proxy || control_->channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY)
+        return control_;
+    }
+    const std::optional<Address> at = FirstThatAnswers(coordinator_);
+    std::vector<std::shared_ptr<grpc::GenericStub>> replaced;
+    core::MutexLock lock(mutex_);
+    if (at && (!at_ || at->host != at_->host)) {
+      at_ = at;
+      control_ = MakeControl(at_);
+      replaced.swap(bulk_stubs_);
+    }
+    return control_;
+  }
+
+  std::shared_ptr<grpc::GenericStub> NewStub() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return std::make_shared<grpc::GenericStub>(MakeChannel(coordinator_, options_, Traffic::kBulk, at_));
   }
 
   std::shared_ptr<grpc::GenericStub> BulkStub(int channel) {
@@ -78,9 +117,9 @@ class GrpcWire final : public Wire {
 
   const Address coordinator_;
   const ChannelOptions options_;
-  const std::shared_ptr<grpc::Channel> control_channel_;
-  const std::unique_ptr<v1::Coordinator::Stub> control_stub_;
   core::Mutex mutex_;
+  std::optional<Address> at_ ABSL_GUARDED_BY(mutex_);  // none: gRPC finds it
+  std::shared_ptr<ControlChannel> control_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<grpc::GenericStub>> bulk_stubs_ ABSL_GUARDED_BY(mutex_);
 };
 

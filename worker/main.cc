@@ -237,6 +237,7 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, worker::S
   stop.Attach(&site);
   worker::Checkpoints checkpoints(saved->store.get(), name, link, config, log->get());
   worker::Exports exports({.directory = absl::GetFlag(FLAGS_export_dir),
+                           .site = name,
                            .every_rounds = absl::GetFlag(FLAGS_export_every_rounds),
                            .keep = absl::GetFlag(FLAGS_export_keep),
                            .form = *std::move(form)},

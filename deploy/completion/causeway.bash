@@ -22,6 +22,8 @@ _causeway() {
   elif [[ $word == -* ]]; then
     compopt -o nospace 2>/dev/null
     mapfile -t COMPREPLY < <(compgen -S = -W "$(_causeway_flags "$program")" -- "$word")
+  elif [ "${COMP_WORDS[1]}" = plan ] && [ "$COMP_CWORD" -eq 2 ]; then
+    mapfile -t COMPREPLY < <(compgen -W "$("$program" --help 2>/dev/null | sed -n 's/^  plan \([a-z][a-z-]*\)  .*/\1/p') round" -- "$word")
   elif [ "${COMP_WORDS[1]}" = set ]; then
     compopt -o nospace 2>/dev/null
     mapfile -t COMPREPLY < <(compgen -S = -W "$("$program" settings 2>/dev/null | sed 's/ .*//')" -- "$word")

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -156,8 +157,9 @@ absl::Status Authorizer::Read() {
 }
 
 void Authorizer::ReadAgain() {
-  if (const absl::Status status = Read(); !status.ok())
-    spdlog::error("{}; what was read before stays in force", std::string(status.message()));
+  std::string fault(Read().message());
+  if (fault != std::exchange(told_, fault) && !fault.empty())
+    spdlog::error("{}; what was read before stays in force", fault);
 }
 
 uint64_t Authorizer::Revision() {

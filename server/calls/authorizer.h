@@ -101,6 +101,7 @@ class Authorizer {
   SiteTokens tokens_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> revoked_ ABSL_GUARDED_BY(mutex_);
   uint64_t revision_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string told_ ABSL_GUARDED_BY(mutex_);  // of a fault, in the log
 };
 
 }  // namespace causeway::server

@@ -7,6 +7,7 @@
 #include "causeway/v1/coordinator.grpc.pb.h"
 #include "server/calls/gated_call.h"
 #include "server/calls/reactors.h"
+#include "transport/answers.h"
 
 namespace causeway::server {
 namespace {
@@ -22,12 +23,12 @@ using Generic = v1::Coordinator::WithGenericMethod_Describe<v1::Coordinator::Wit
 
 class Listed final : public Generic {
  public:
-  using BeginUpload = std::function<grpc::ServerGenericBidiReactor*(Peer peer)>;
+  using BeginUpload = std::function<grpc::ServerGenericBidiReactor*(grpc::CallbackServerContext& context)>;
   explicit Listed(BeginUpload begin_upload) : begin_upload_(std::move(begin_upload)) {}
 
  private:
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Upload(grpc::CallbackServerContext* context) override {
-    return begin_upload_(PeerOf(*context, "Upload"));
+    return begin_upload_(*context);
   }
 
   const BeginUpload begin_upload_;
@@ -81,9 +82,11 @@ class UnaryCall final : public grpc::ServerGenericBidiReactor, public GatedCall 
 
 }  // namespace
 
-CallService::CallService(Gate* gate)
+CallService::CallService(Gate* gate, std::string lineage)
     : gate_(gate),
-      listed_(std::make_unique<Listed>([this](Peer peer) { return Begin(Path("Upload"), std::move(peer)); })),
+      lineage_(std::move(lineage)),
+      listed_(std::make_unique<Listed>(
+          [this](grpc::CallbackServerContext& context) { return Begin(Path("Upload"), Receive(context, "Upload")); })),
       thread_([this] { AnswerWaiting(); }) {}
 
 CallService::~CallService() {
@@ -130,8 +133,13 @@ std::string CallService::CallOf(const grpc::GenericCallbackServerContext& contex
   return context.method().substr(std::min(Path("").size(), context.method().size()));
 }
 
+Peer CallService::Receive(grpc::CallbackServerContext& context, const std::string& call) const {
+  context.AddTrailingMetadata(transport::kAnswerTrailer, lineage_);
+  return PeerOf(context, call);
+}
+
 grpc::ServerGenericBidiReactor* CallService::CreateReactor(grpc::GenericCallbackServerContext* context) {
-  return Begin(context->method(), PeerOf(*context, CallOf(*context)));
+  return Begin(context->method(), Receive(*context, CallOf(*context)));
 }
 
 grpc::ServerGenericBidiReactor* CallService::Begin(const std::string& path, Peer peer) {

@@ -30,7 +30,9 @@ class CallService final : public grpc::CallbackGenericService {
   using Answer = std::function<absl::StatusOr<grpc::ByteBuffer>(const Peer& peer, grpc::ByteBuffer& message)>;
   using Stream = std::function<grpc::ServerGenericBidiReactor*(Peer peer)>;
 
-  explicit CallService(Gate* gate);  // outlives it
+  // `gate` outlives it. Callers are told the lineage of the coordinator's state at each call's end; empty: it is
+  // rebuilt.
+  CallService(Gate* gate, std::string lineage);
   ~CallService() override;
 
   // Adds a unary call: `answer(peer, request, response)` returns a Status. A longer request is refused.
@@ -53,6 +55,7 @@ class CallService final : public grpc::CallbackGenericService {
 
  private:
   static std::string Path(const std::string& method);
+  Peer Receive(grpc::CallbackServerContext& context, const std::string& call) const;
   static std::string CallOf(const grpc::GenericCallbackServerContext& context);
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;
   grpc::ServerGenericBidiReactor* Begin(const std::string& path, Peer peer);
@@ -60,6 +63,7 @@ class CallService final : public grpc::CallbackGenericService {
   void AnswerWaiting();
 
   Gate* const gate_;
+  const std::string lineage_;
   const std::unique_ptr<grpc::Service> listed_;  // for reflection
   std::map<std::string, Answer> answers_;
   std::map<std::string, Stream> streams_;

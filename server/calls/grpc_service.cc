@@ -125,7 +125,7 @@ void AddCommands(RunExchange* exchange, Gate* gate, CallService& service) {
 
 std::unique_ptr<CallService> NewGrpcService(RunExchange* exchange, std::function<std::string()> status_json,
                                             Gate* gate) {
-  auto service = std::make_unique<CallService>(gate);
+  auto service = std::make_unique<CallService>(gate, exchange->claims().own().lineage);
   AddQuestions(exchange, std::move(status_json), gate, *service);
   AddCommands(exchange, gate, *service);
   service->AddStream("Control", [=](Peer peer) { return NewControlReactor(exchange, gate, std::move(peer)); });

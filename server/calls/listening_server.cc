@@ -11,10 +11,12 @@
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -51,6 +53,28 @@ int PortOf(const formats::FileDescriptor& listener) {
   if (::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&bound), &bytes) == 0)
     ::getnameinfo(reinterpret_cast<sockaddr*>(&bound), bytes, nullptr, 0, port, sizeof(port), NI_NUMERICSERV);
   return std::atoi(port);
+}
+
+// Its first bytes, which come with the connection, are version 1's or 2's line of haproxy's proxy-protocol.txt: gRPC
+// would end it without a word.
+bool BeginsWithProxyLine(int connection) {
+  constexpr int kComesWithinMs = 1;
+  constexpr std::string_view kFirst = "PROXY ", kSecond{"\r\n\r\n\0\r\nQUIT\n", 12};
+  pollfd polled = {.fd = connection, .events = POLLIN, .revents = 0};
+  if (::poll(&polled, 1, kComesWithinMs) != 1) return false;
+  char bytes[kSecond.size()];
+  const ssize_t got = ::recv(connection, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
+  const std::string_view text(bytes, static_cast<size_t>(std::max<ssize_t>(0, got)));
+  return text.starts_with(kFirst) || text.starts_with(kSecond);
+}
+
+std::string PeerOf(int connection) {
+  sockaddr_storage peer = {};
+  socklen_t bytes = sizeof(peer);
+  char host[NI_MAXHOST] = "?";
+  if (::getpeername(connection, reinterpret_cast<sockaddr*>(&peer), &bytes) == 0)
+    ::getnameinfo(reinterpret_cast<sockaddr*>(&peer), bytes, host, sizeof(host), nullptr, 0, NI_NUMERICHOST);
+  return host;
 }
 
 // The kernel gives the lowest number that is free.
@@ -95,6 +119,7 @@ void ListeningServer::Accept() {
   for (const auto& socket : sockets_) polled.push_back({.fd = socket.get(), .events = POLLIN});
   const int64_t kept = std::min<int64_t>(kDescriptorsKept, DescriptorsLeft() / 4);
   std::optional<core::Clock::TimePoint> told;
+  bool told_of_proxy = false;
   while (::poll(polled.data(), polled.size(), -1) >= 0 || errno == EINTR) {
     if (DescriptorsLeft() <= kept) {
       const core::Clock::TimePoint now = core::SystemClock().Now();
@@ -111,6 +136,17 @@ void ListeningServer::Accept() {
       if ((one.revents & POLLIN) == 0) continue;
       const int connection = ::accept4(one.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (connection < 0) continue;
+      if (BeginsWithProxyLine(connection)) {
+        if (!std::exchange(told_of_proxy, true)) {
+          spdlog::error(
+              "a connection from {} begins with the PROXY protocol, which the coordinator does not speak: turn it off "
+              "at the proxy or load balancer in front (haproxy: send-proxy, nginx: proxy_protocol). Such connections "
+              "are closed",
+              PeerOf(connection));
+        }
+        ::close(connection);
+        continue;
+      }
       const int yes = 1;
       ::setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
       grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters made;

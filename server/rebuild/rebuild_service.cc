@@ -101,7 +101,7 @@ class ShowCall final : public CallReactor, public ShowPeer, public GatedCall {
 }  // namespace
 
 std::unique_ptr<CallService> NewRebuildService(Rebuild* rebuild, Gate* gate) {
-  auto service = std::make_unique<CallService>(gate);
+  auto service = std::make_unique<CallService>(gate, /*lineage=*/"");
   service->AddStream("Show", [=](Peer peer) {
     auto call = std::make_shared<ShowCall>(rebuild, gate, std::move(peer));
     call->Begin(call);

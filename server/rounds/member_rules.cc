@@ -42,9 +42,10 @@ MemberRules::MemberRules(RunFacts& facts) : facts_(facts) {
   }
 }
 
-void MemberRules::Connect(const SiteId& site, bool resumed) {
+void MemberRules::Connect(const SiteId& site, const std::string& process, bool resumed) {
   RunFacts::Link& link = facts_.links[site];
   RunFacts::Link now{.connected = true, .deadline_ms = facts_.now_ms + lease_ms(), .gave_ms = facts_.now_ms};
+  now.process = process;
   if (resumed) {
     now.completed_at = std::move(link.completed_at);
     now.merged = link.merged;
@@ -175,14 +176,38 @@ JoinDecision MemberRules::WhyNameIsTaken(const SiteId& site) const {
   if (found->second.state == SiteState::kGone) return decision;
   const RunFacts::Link& link = facts_.links.at(site);
   decision.reason = absl::StrCat("site ", site, " is in the run already");
-  // A heartbeat comes every second, or every quarter of a lease: a process whose host died is not alive any more.
-  const int64_t heard_ms = lease_ms() - (link.deadline_ms - facts_.now_ms);
-  const bool alive = link.connected && heard_ms < std::min<int64_t>(kAliveMs, lease_ms() / 2);
-  if (!alive) {
+  if (!IsAlive(link)) {
     decision.retry_after_ms = std::max<int64_t>(1, link.deadline_ms - facts_.now_ms);
     absl::StrAppend(&decision.reason, "; its name is free in ", decision.retry_after_ms, " ms unless it returns");
   } else {
     absl::StrAppend(&decision.reason, " and alive; give this one another name");
+  }
+  return decision;
+}
+
+// A heartbeat comes every second, or every quarter of a lease: a process whose host died is not alive any more.
+bool MemberRules::IsAlive(const RunFacts::Link& link) const {
+  const int64_t heard_ms = lease_ms() - (link.deadline_ms - facts_.now_ms);
+  return link.connected && heard_ms < std::min<int64_t>(kAliveMs, lease_ms() / 2);
+}
+
+JoinDecision MemberRules::WhyPlaceIsTaken(const JoinRequest& request) {
+  const auto found = facts_.links.find(request.site);
+  if (found == facts_.links.end() || request.process == found->second.process || !IsAlive(found->second)) return {};
+  RunFacts::Link& link = found->second;
+  const bool anew = link.rival_ms == 0 || facts_.now_ms - link.rival_asked_ms > lease_ms();
+  if (anew) link.rival_ms = facts_.now_ms;
+  link.rival_asked_ms = facts_.now_ms;
+  JoinDecision decision{.reason = absl::StrCat("site ", request.site,
+                                               " is in the run already and alive, in another process "
+                                               "that has the same checkpoint"),
+                        .rival = true};
+  const int64_t asks_ms = facts_.now_ms - link.rival_ms;
+  if (asks_ms < lease_ms()) {
+    decision.retry_after_ms = std::min<int64_t>(kAliveMs, lease_ms() / 2);
+    absl::StrAppend(&decision.reason, "; this one waits for its end");
+  } else {
+    absl::StrAppend(&decision.reason, "; give this one another name, and a --checkpoint_dir of its own");
   }
   return decision;
 }

@@ -23,7 +23,8 @@ class MemberRules {
  public:
   explicit MemberRules(RunFacts& facts);  // all leases start anew
 
-  void Connect(const core::SiteId& site, bool resumed);  // in the stay that it had
+  void Connect(const core::SiteId& site, const std::string& process,
+               bool resumed);  // `resumed`: in the stay that it had
   void Disconnect(const core::SiteId& site);
   // Renews the lease, unless the training stands still. False: nothing else in the report counts.
   bool Report(const SiteReport& report);
@@ -42,12 +43,16 @@ class MemberRules {
   // ---- Names ----
   // Why another process may not join by this name, and when it may; no reason: now.
   JoinDecision WhyNameIsTaken(const core::SiteId& site) const;
+  // Why one that shows the session of the site may not take the place of the process that is heard from; no reason: it
+  // is that process, or none is heard from. For a lease it has to wait: the other one may be about to end.
+  JoinDecision WhyPlaceIsTaken(const JoinRequest& request);
   // To be called when it joins: the name of a site that is gone, if that one had to be given up for it.
   std::optional<core::SiteId> MakeRoomFor(const core::SiteId& site);
   void Follow(const core::SiteId& site, core::SiteState state);  // shard 0 has put it there
   void Forget(const core::SiteId& site);
 
  private:
+  bool IsAlive(const RunFacts::Link& link) const;
   void BeginToLeave(const core::SiteId& site, core::SiteRecord& record, const std::string& reason);
   void NoteEnd(const Dropped& dropped);
   void Note(const core::SiteId& site) { gone_.Note(site, facts_.now_ms); }

@@ -28,7 +28,8 @@ struct JoinRequest {
   // session simply continues; in quorum mode decisions that depended on time cannot be repeated, so the site enters
   // anew.
   bool from_checkpoint = false;
-  int64_t stay = 0;  // to a shard beyond the first: the stay to which shard 0 has welcomed the site
+  int64_t stay = 0;     // to a shard beyond the first: the stay to which shard 0 has welcomed the site
+  std::string process;  // of the site; empty: it does not say
 };
 struct SiteReady {  // it holds the anchors
   core::SiteId site;
@@ -158,6 +159,7 @@ struct JoinDecision {
   bool accepted = false;
   bool resumed = false;        // the session is still in the run
   std::string reason;          // of a refusal
+  bool rival = false;          // refused: another process of the site is there, with the same session
   int64_t retry_after_ms = 0;  // of a refusal that ends by itself; 0 = final
   // Accepted: for each fragment, the base version of the site's last admitted contribution, merged or not, in any stay;
   // −1 = none.

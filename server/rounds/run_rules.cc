@@ -22,8 +22,9 @@ LeadRules* Lead(RuleParts& run) { return std::get_if<LeadRules>(&run.role); }
 
 // ---- Sites ----
 
-void Accept(RuleParts& run, const SiteId& site, JoinDecision& decision) {
-  run.members.Connect(site, decision.resumed);
+void Accept(RuleParts& run, const JoinRequest& request, JoinDecision& decision) {
+  const SiteId& site = request.site;
+  run.members.Connect(site, request.process, decision.resumed);
   run.pace.Interrupted(site);
   decision.accepted = true;
   decision.last_admitted = run.rounds.LastAdmitted(site);
@@ -35,6 +36,8 @@ Outcome Join(RuleParts& run, LeadRules& lead, const JoinRequest& request) {
   JoinDecision& decision = outcome.join;
   const SiteId& site = request.site;
   const bool in_session = run.facts.InSession(site, request.session);
+  if (in_session) decision = run.members.WhyPlaceIsTaken(request);
+  if (!decision.reason.empty()) return outcome;
   const char* const anew = in_session ? lead.WhyAnew(request) : nullptr;
   if (anew != nullptr) Drop(run, {.site = site, .reason = anew}, outcome.actions);
   if (in_session && anew == nullptr) {
@@ -58,7 +61,7 @@ Outcome Join(RuleParts& run, LeadRules& lead, const JoinRequest& request) {
     lead.Begin(request);
   }
   decision.forgotten |= lead.IsVoid(request);
-  Accept(run, site, decision);
+  Accept(run, request, decision);
   lead.AskForSeed(site, outcome.actions);
   return outcome;
 }
@@ -67,7 +70,7 @@ Outcome Join(RuleParts& run, LeadRules& lead, const JoinRequest& request) {
 Outcome Join(RuleParts& run, ShardRules& shard, const JoinRequest& request) {
   if (!shard.Knows(request)) return {.join = ShardRules::AskAgain()};
   Outcome outcome{.join = {.resumed = true}};
-  Accept(run, request.site, outcome.join);
+  Accept(run, request, outcome.join);
   shard.Accepted(request.site, outcome.actions);
   return outcome;
 }

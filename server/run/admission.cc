@@ -86,6 +86,19 @@ JoinDecision Admission::Refuse(const core::SiteId& site, const DoubtFound& found
   return decision;
 }
 
+void Admission::NoteElsewhere(const v1::Context& context, int64_t now_ms, Outbox& outbox) {
+  const std::string& own = claims_.own().lineage;
+  if (!CheckProtocol(context).ok() || !core::IsValidName(context.site())) return;
+  if (context.lineage().empty() || !claims_.IsOfAnother(context) || context.lineage() == claims_.own().continues)
+    return;
+  const DoubtFound found{Doubt::kTwoCoordinators,
+                         absl::StrCat("its transfers come here, though a coordinator of lineage ", context.lineage(),
+                                      " has welcomed it, this one is of lineage ", own,
+                                      ": two coordinators answer at one address. Stop one of the two")};
+  const std::string& site = context.site();
+  if (strangers_.Note(site, found, now_ms)) outbox.Note(std::string(DoubtName(found.doubt)), site, -1, found.text);
+}
+
 Outcome Admission::Decide(const v1::Join& join, const absl::Status& may_join, bool continues, int64_t now_ms,
                           RunRules& rules) {
   const core::SiteId& site = join.context().site();
@@ -98,7 +111,8 @@ Outcome Admission::Decide(const v1::Join& join, const absl::Status& may_join, bo
                       .session = join.context().session(),
                       .held = {join.versions().begin(), join.versions().end()},
                       .from_checkpoint = join.from_checkpoint(),
-                      .stay = join.stay()};
+                      .stay = join.stay(),
+                      .process = join.process()};
   if ((claims_.IsOfAnother(join.context()) && !continues) || claims_.HoldsLost(join)) request.held.clear();
   return rules.Handle(request, now_ms);
 }

@@ -56,6 +56,8 @@ class Admission {
   // It waits with its parameters until an operator has decided.
   JoinDecision Refuse(const core::SiteId& site, const DoubtFound& found, int64_t now_ms, RunRules& rules,
                       Outbox& outbox);
+  // A transfer of a site that another coordinator has welcomed to another lineage, as sites have them only then.
+  void NoteElsewhere(const v1::Context& context, int64_t now_ms, Outbox& outbox);
   // The rules' word, if `may_join` is OK.
   Outcome Decide(const v1::Join& join, const absl::Status& may_join, bool continues, int64_t now_ms, RunRules& rules);
 

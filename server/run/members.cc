@@ -76,12 +76,13 @@ void Members::Sample(int64_t now_ms) {
   }
 }
 
-bool Members::Flooded(const core::SiteId& site, const std::string& why, int64_t now_ms) {
+bool Members::Complain(const core::SiteId& site, std::optional<Member::Complaint> Member::*about,
+                       const std::string& why, int64_t now_ms) {
   Member* const member = Find(site);
   if (member == nullptr) return false;
-  std::optional<Member::Flood>& flood = member->flood;
-  const bool noted = flood && now_ms - flood->noted_ms < kShownFloodMs;
-  flood = Member::Flood{.last_ms = now_ms, .noted_ms = noted ? flood->noted_ms : now_ms, .why = why};
+  std::optional<Member::Complaint>& complaint = member->*about;
+  const bool noted = complaint && now_ms - complaint->noted_ms < kComplaintMs;
+  complaint = Member::Complaint{.last_ms = now_ms, .noted_ms = noted ? complaint->noted_ms : now_ms, .why = why};
   return !noted;
 }
 

@@ -32,11 +32,11 @@ struct SiteMeters {
   transport::ByteMeter down;
 };
 
-inline constexpr int64_t kShownFloodMs = 60'000;  // after the last stream that ended for this reason
+inline constexpr int64_t kComplaintMs = 60'000;  // for which it is shown
 
 // All but the session is of this life.
 struct Member {
-  struct Flood {
+  struct Complaint {
     int64_t last_ms = 0;
     int64_t noted_ms = 0;  // in the history
     std::string why;
@@ -53,7 +53,7 @@ struct Member {
   std::optional<SiteStatus::Missed> missed;
   core::Version staleness = 0;
   SiteStatus::Norm norm;
-  std::optional<Flood> flood;
+  std::optional<Complaint> flood, rival;
 };
 
 class Members {
@@ -79,8 +79,10 @@ class Members {
 
   void Restore(const core::RoundState& state, int64_t now_ms);
   void Sample(int64_t now_ms);  // the meters
-  // A stream of the site was ended because it exceeded a limit. True if that is to be noted, once a minute.
-  bool Flooded(const core::SiteId& site, const std::string& why, int64_t now_ms);
+  // A stream of the site was ended because it exceeded a limit, or another process was refused its place. True if that
+  // is to be noted, once a minute.
+  bool Complain(const core::SiteId& site, std::optional<Member::Complaint> Member::*about, const std::string& why,
+                int64_t now_ms);
 
  private:
   struct Site {

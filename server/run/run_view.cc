@@ -89,7 +89,11 @@ SiteStatus StatusOf(const RunView& run, const SiteId& site, const SiteRecord& re
     status.missed = member.missed;
     status.staleness = member.staleness;
     status.norm = member.norm;
-    if (member.flood && now_ms - member.flood->last_ms < kShownFloodMs) status.noisy = member.flood->why;
+    const auto shown = [now_ms](const std::optional<Member::Complaint>& complaint) {
+      return complaint && now_ms - complaint->last_ms < kComplaintMs ? complaint->why : "";
+    };
+    status.noisy = shown(member.flood);
+    status.rival = shown(member.rival);
     if (core::IsJoining(record.state) && now_ms - member.joining_ms > kLongJoinMs) {
       status.reason =
           absl::StrCat("joining for ", (now_ms - member.joining_ms) / 1000, " s, waits for ", WhyJoining(run, site));

@@ -65,6 +65,9 @@ void SiteCalls::Join(Run& run, const std::shared_ptr<SitePeer>& peer, const v1::
   v1::CoordinatorMessage answer;
   if (!decision.accepted) {
     spdlog::warn("site {}: {}: {}", site, decision.retry_after_ms > 0 ? "has to wait" : "refused", decision.reason);
+    if (decision.rival && run.members.Complain(site, &Member::rival, decision.reason, now_ms)) {
+      run.outbox.Note("two_workers", site, -1, decision.reason);
+    }
     answer.mutable_refused()->set_reason(decision.reason);
     answer.mutable_refused()->set_retry_after_ms(decision.retry_after_ms);
     run.outbox.Then([peer, answer] {
@@ -151,7 +154,7 @@ void SiteCalls::Disconnected(const SitePeer* peer) {
 
 void SiteCalls::Flooded(const core::SiteId& site, const std::string& why) {
   exchange_.With([&](Run& run) {
-    if (!run.members.Flooded(site, why, options_.clock->NowMs())) return;
+    if (!run.members.Complain(site, &Member::flood, why, options_.clock->NowMs())) return;
     run.outbox.Note("noisy", site, -1, why);
     run.Publish();
   });

@@ -11,8 +11,12 @@
 
 namespace causeway::server {
 
-absl::Status Transfers::Check(const v1::Context& context, core::FragmentId fragment) const {
-  RETURN_IF_ERROR(exchange_.CheckContext(context));
+absl::Status Transfers::Check(const v1::Context& context, core::FragmentId fragment) {
+  if (absl::Status status = exchange_.CheckContext(context); !status.ok()) {
+    const int64_t now_ms = options_.clock->NowMs();
+    exchange_.With([&](Run& run) { run.admission.NoteElsewhere(context, now_ms, run.outbox); });
+    return status;
+  }
   const core::Shard& shard = options_.shard;
   if (fragment < 0 || shard.Owns(fragment)) return absl::OkStatus();  // the run's fragments are checked elsewhere
   return absl::InvalidArgumentError(

@@ -38,7 +38,7 @@ class Transfers {
   std::shared_ptr<SiteMeters> Meters(const core::SiteId& site);
 
  private:
-  absl::Status Check(const v1::Context& context, core::FragmentId fragment) const;
+  absl::Status Check(const v1::Context& context, core::FragmentId fragment);
   static absl::StatusOr<Upload> BeginSeed(const v1::UploadHeader& header, Run& run);
   void CompleteSeed(const v1::UploadHeader& header, const OnVerdict& verdict);
 

@@ -201,13 +201,37 @@ void FindStalled(const SiteStatus& site, Alarms& alarms) {
   const std::string now =
       silent ? absl::StrFormat("a transfer of %s has moved no byte for %.0f s", site.name, link.silent_s)
              : absl::StrFormat("connections of %s carried nothing any more", site.name);
+  alarms.push_back({.name = "transfer_stalled",
+                    .severity = Severity::kWarning,
+                    .site = site.name,
+                    .text = absl::StrCat(
+                        now, "; ", link.redials,
+                        " were made anew since it was started. Either the way between loses them (a firewall, a "
+                        "proxy; large packets alone: an MTU, which ping -M do -s 1400 tells), or one of the two ends "
+                        "stood still")});
+}
+
+void FindFailing(const SiteStatus& site, Alarms& alarms) {
+  if (site.progress->link.failing.empty() || site.state == SiteState::kGone) return;
+  alarms.push_back({.name = "transfers_fail",
+                    .severity = Severity::kWarning,
+                    .site = site.name,
+                    .text = absl::StrCat(site.name, ": ", site.progress->link.failing)});
+}
+
+void FindTwoCoordinators(const SiteStatus& site, Alarms& alarms) {
+  if (site.progress->link.two_coordinators.empty() || site.state == SiteState::kGone) return;
   alarms.push_back(
-      {.name = "transfer_stalled",
-       .severity = Severity::kWarning,
+      {.name = "two_coordinators",
+       .severity = Severity::kCritical,
        .site = site.name,
-       .text = absl::StrCat(now, "; ", link.redials,
-                            " were made anew since it was started. Either the way between loses them (a firewall, a "
-                            "proxy), or one of the two ends stood still")});
+       .text = absl::StrCat("two coordinators answer at the address that ", site.name, " calls: those of lineage ",
+                            site.progress->link.two_coordinators, "; stop one of the two")});
+}
+
+void FindTwoWorkers(const SiteStatus& site, Alarms& alarms) {
+  if (site.rival.empty()) return;
+  alarms.push_back({.name = "two_workers", .severity = Severity::kCritical, .site = site.name, .text = site.rival});
 }
 
 void FindNoCheckpoint(const SiteStatus& site, Alarms& alarms) {
@@ -442,7 +466,12 @@ Alarms FindAlarms(const StatusSnapshot& snapshot) {
   FindAwayShards(snapshot, alarms);
   FindStraggling(snapshot, alarms);
   for (const SiteStatus& site : snapshot.sites) FindStalled(site, alarms);
-  for (const SiteStatus& site : snapshot.sites) FindNoCheckpoint(site, alarms);
+  for (const SiteStatus& site : snapshot.sites) {
+    FindFailing(site, alarms);
+    FindTwoCoordinators(site, alarms);
+    FindTwoWorkers(site, alarms);
+    FindNoCheckpoint(site, alarms);
+  }
   FindStuckLog(snapshot, alarms);
   FindDamage(snapshot, alarms);
   FindCertificate(snapshot, alarms);

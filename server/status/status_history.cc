@@ -75,14 +75,34 @@ void StatusHistory::NoteBytes(const StatusSnapshot& snapshot, SiteStatus& status
   status.down_rate = site.down_rate;
 }
 
+namespace {
+
+// Figures that begin at 0 in each stay or process count from there; positions that fall are positions still.
+void Count(const core::Progress& before, const core::Progress& now, SiteCounts& counts) {
+  if (before.tokens == 0 && before.wall_s == 0) return;  // no report yet
+  const auto rise = [](double from, double to) { return std::max(0.0, to - from); };
+  const auto since = [&](double from, double to) { return to < from ? to : to - from; };
+  counts.steps += rise(static_cast<double>(before.step), static_cast<double>(now.step));
+  counts.tokens += rise(static_cast<double>(before.tokens), static_cast<double>(now.tokens));
+  counts.sent += rise(static_cast<double>(before.contributions_sent), static_cast<double>(now.contributions_sent));
+  counts.merged +=
+      rise(static_cast<double>(before.contributions_merged), static_cast<double>(now.contributions_merged));
+  counts.stall_s += since(before.stall_s, now.stall_s);
+  counts.compute_s += since(before.compute_s, now.compute_s);
+}
+
+}  // namespace
+
 void StatusHistory::NoteProgress(const StatusSnapshot& snapshot, SiteStatus& status, Site& site) {
   if (status.progress != site.noted) {
+    if (site.noted != nullptr) Count(*site.noted, *status.progress, site.counts);
     site.noted = status.progress;
     if (std::isfinite(status.progress->loss)) site.losses.Add({snapshot.unix_ms, status.progress->loss});
     site.reports_apart = OthersIfApart(snapshot, status) ? site.reports_apart + 1 : 0;
   }
   if (site.reports_apart >= kReportsApart) status.loss_of_others = OthersIfApart(snapshot, status);
   status.loss_history = site.losses.points();
+  status.counts = site.counts;
 }
 
 void StatusHistory::NoteRedials(const StatusSnapshot& snapshot, SiteStatus& status, Site& site) {

@@ -40,6 +40,7 @@ class StatusHistory {
     std::deque<Bytes> window;
     RateFigures up_rate, down_rate;
     std::shared_ptr<const core::Progress> noted;
+    SiteCounts counts;
     ThinnedSeries<LossPoint> losses{kLossPoints};
     int reports_apart = 0;     // the latest in a row whose loss was apart from the others'
     int64_t rounds = -1;       // of all fragments, at the last norm

@@ -214,6 +214,7 @@ void WriteTaking(JsonWriter& json, const SiteStatus& site, bool reduced) {
   json.Member("refused", Shortened(site.norm.refused, reduced));
   json.Member("quarantined", site.quarantined);
   json.Member("noisy", Shortened(site.noisy, reduced));
+  json.Member("rival", Shortened(site.rival, reduced));
   json.Member("lease_s_left", site.lease_s_left);
   json.Member("merged_weight", site.merged_weight);
   json.Key("last_merged");

@@ -83,6 +83,12 @@ struct EvalOfSite {
   std::vector<core::Version> versions;
 };
 
+// The work that a site has done, as far as this life of the coordinator has heard. Never falls, though the site's own
+// figures do when it goes on from an earlier step, or in another process; board.
+struct SiteCounts {
+  double steps = 0, tokens = 0, stall_s = 0, compute_s = 0, sent = 0, merged = 0;
+};
+
 struct SiteStatus {
   struct Merged {
     core::FragmentId fragment = 0;
@@ -130,10 +136,12 @@ struct SiteStatus {
   int refusals = 0;      // consecutive contributions refused for their length
   bool quarantined = false;
   std::string noisy;                   // the limit that it exceeds; empty: none in the last minute
+  std::string rival;                   // that another process has its session; empty: none asked in the last minute
   std::optional<double> lease_s_left;  // set while its control stream is broken
   core::SiteData data;                 // the data it declared, for training and evaluation
   std::optional<EvalOfSite> eval;      // on its own data
 
+  SiteCounts counts;                          // board
   RateFigures up_rate, down_rate;             // board
   std::vector<LossPoint> loss_history;        // board
   std::optional<double> loss_of_others;       // board: their median, while this site's is apart from theirs

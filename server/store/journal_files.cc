@@ -84,8 +84,7 @@ int64_t Bytes(const std::vector<ChunkPtr>& chunks) {
 }
 
 bool IsEmptyFolder(const std::string& directory) {
-  std::error_code error;
-  return std::filesystem::directory_iterator(directory, error) == std::filesystem::directory_iterator();
+  return formats::NamesIn(directory).value_or(std::vector<std::string>()).empty();
 }
 
 }  // namespace
@@ -113,7 +112,7 @@ absl::Status JournalFiles::OpenAll(JournalOptions& options) {
   RETURN_IF_ERROR(read);
   RETURN_IF_ERROR(BeginLog(readout.log, options));
   ASSIGN_OR_RETURN(const std::vector<std::string> snapshots, LiveSnapshots(*database));
-  RETURN_IF_ERROR(RemoveFilesBut(directory->snapshots(), snapshots));
+  RETURN_IF_ERROR(RemoveSnapshotsBut(directory->snapshots(), snapshots));
   ASSIGN_OR_RETURN(segments, Segments::Open(directory->segments(), options.segment_bytes, readout.segment_ends));
   const core::MutexLock lock(reader_mutex);
   ASSIGN_OR_RETURN(reader, OpenIndex(options.directory, Database::Mode::kReadOnly));

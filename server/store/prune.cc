@@ -1,18 +1,19 @@
 #include "server/store/prune.h"
 
+#include <unistd.h>
+
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
+#include <cerrno>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/limits.h"
+#include "formats/posix_file.h"
 #include "server/store/rows.h"
+#include "server/store/snapshots.h"
 
 namespace causeway::server {
 namespace {
-
-namespace fs = std::filesystem;
 
 // Starts with the oldest, until the log is small enough. A fragment's updates are removed in order, so the remaining
 // ones are consecutive.
@@ -109,15 +110,15 @@ absl::Status ForgetUnfinishedSeed(Database& database) {
   return database.Run("DELETE FROM snapshots WHERE NOT EXISTS (SELECT 1 FROM meta WHERE key = 'manifest')");
 }
 
-absl::Status RemoveFilesBut(const std::string& directory, const std::vector<std::string>& live) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory, error)) {
-    const std::string name = entry.path().filename();
-    if (!entry.is_regular_file() || std::find(live.begin(), live.end(), name) != live.end()) continue;
-    if (!fs::remove(entry.path(), error) && error) break;
+absl::Status RemoveSnapshotsBut(const std::string& directory, const std::vector<std::string>& live) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, formats::NamesIn(directory));
+  for (const std::string& name : names) {
+    if (!IsSnapshotFileName(name) || std::find(live.begin(), live.end(), name) != live.end()) continue;
+    if (::unlink(absl::StrCat(directory, "/", name).c_str()) != 0 && errno != ENOENT) {
+      return formats::FileError("remove", absl::StrCat(directory, "/", name));
+    }
   }
-  if (!error) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("cannot remove superfluous files of ", directory, ": ", error.message()));
+  return absl::OkStatus();
 }
 
 }  // namespace causeway::server

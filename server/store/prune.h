@@ -30,7 +30,7 @@ absl::StatusOr<std::vector<std::string>> LiveSnapshots(Database& database);  // 
 // Forgets an interrupted seed: without the run's record, nothing names its snapshots.
 absl::Status ForgetUnfinishedSeed(Database& database);
 
-// Removes every regular file of the directory that is not among `live`.
-absl::Status RemoveFilesBut(const std::string& directory, const std::vector<std::string>& live);
+// Removes the snapshots of the directory that are not among `live`; other files stay.
+absl::Status RemoveSnapshotsBut(const std::string& directory, const std::vector<std::string>& live);
 
 }  // namespace causeway::server

@@ -42,7 +42,9 @@ absl::Status RemoveDatabase(const std::string& path) {
 
 // For a directory without a log: a database with tables is the index of a lost log, or of another format.
 absl::Status CheckNoIndex(const std::string& path) {
-  if (!std::filesystem::exists(path)) return absl::OkStatus();
+  std::error_code error;
+  if (!std::filesystem::exists(path, error) && !error) return absl::OkStatus();
+  if (error) return absl::PermissionDeniedError(absl::StrCat(path, ": ", error.message()));
   ASSIGN_OR_RETURN(const auto database, Database::Open(path, Database::Mode::kReadOnly));
   ASSIGN_OR_RETURN(const int64_t format, QueryInteger(*database, "PRAGMA user_version"));
   if (format == 0) return absl::OkStatus();

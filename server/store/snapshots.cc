@@ -1,13 +1,16 @@
 #include "server/store/snapshots.h"
 
 #include <algorithm>
+#include <cinttypes>
 #include <cstdio>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "core/check.h"
 #include "core/fault_point.h"
 #include "formats/atomic_file.h"
@@ -30,6 +33,15 @@ absl::Status Wrong(const std::string& path, absl::string_view what) {
 
 std::string SnapshotFileName(core::FragmentId fragment, core::Version version) {
   return absl::StrFormat("fragment-%d-%06d.safetensors", fragment, version);
+}
+
+bool IsSnapshotFileName(const std::string& name) {
+  int fragment = 0;
+  int64_t version = 0;
+  if (std::sscanf(name.c_str(), "fragment-%d-%" SCNd64, &fragment, &version) != 2) return false;
+  absl::string_view rest = name;
+  return absl::ConsumePrefix(&rest, SnapshotFileName(fragment, version)) &&
+         (rest.empty() || rest == ".new" || absl::EndsWith(rest, ".tmp"));
 }
 
 int64_t SnapshotBytes(const core::FragmentState& state) {

@@ -21,6 +21,7 @@
 namespace causeway::server {
 
 std::string SnapshotFileName(core::FragmentId fragment, core::Version version);
+bool IsSnapshotFileName(const std::string& name);  // also of one that is being written
 
 // A lower bound on the size of the file.
 int64_t SnapshotBytes(const core::FragmentState& state);

@@ -57,16 +57,8 @@ absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Open(const std::
     const absl::Status made = formats::MakePrivateFolder(directory + folder);
     if (!made.ok()) return absl::PermissionDeniedError(absl::StrCat("--state_dir: ", std::string(made.message())));
   }
-  const std::string path = directory + "/lock";
-  formats::FileDescriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!lock.is_open()) {
-    return absl::PermissionDeniedError(absl::StrCat("--state_dir: cannot write ", path, ": ", strerror(errno)));
-  }
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("--state_dir: another coordinator runs on ", directory, "; each needs its own"));
-  }
-  RETURN_IF_ERROR(formats::SyncFolderOf(path));
+  ASSIGN_OR_RETURN(formats::FileDescriptor lock, formats::LockFolder("--state_dir", directory, "coordinator"));
+  RETURN_IF_ERROR(formats::SyncFolderOf(directory + "/lock"));
   RETURN_IF_ERROR(formats::SyncFolderOf(directory));
   return std::unique_ptr<StateDirectory>(new StateDirectory(directory, std::move(lock)));
 }

@@ -1,13 +1,16 @@
 """Mistakes that people make, each with the message and the exit code that they see."""
 
+import json
+import os
 import resource
 import signal
 import socket
 import struct
+import subprocess
 import unittest
 
 from bad_input import PROGRAMS, SHAPES, BadInputTest, config_of
-from harness import BAD_INPUT, DONE, FAILED, NON_FINITE, REFUSED, UNREACHABLE, eventually, merged, synthetic
+from harness import BAD_INPUT, BIN_DIR, DONE, FAILED, NON_FINITE, REFUSED, UNREACHABLE, eventually, merged, synthetic
 
 
 def free_port():
@@ -44,6 +47,24 @@ class FlagTest(BadInputTest):
         self.assert_ends(self.run_program("causewayctl", "frobnicate"), BAD_INPUT, "unknown command 'frobnicate'")
         self.assert_ends(self.run_program("causewayctl", "drain", "--sites=3"), BAD_INPUT,
                          "drain takes --site; --sites is for plan")
+
+    def test_flags_take_dashes_and_underscores_and_those_that_are_near_are_named(self):
+        config = self.folder / "run.yaml"
+        config.write_text(json.dumps(config_of()))
+        planned = self.run_program("causewayctl", "plan", f"--config={config}", "--link-mbit=100", "--rtt-ms=20", "--step-ms=50",
+                                   "--sites=2")
+        self.assert_ends(planned, DONE)
+        for arguments, words in ((("status", "--wach"), "unknown flag --wach; the nearest is --watch"),
+                                 (("status", "-w"), "unknown flag -w: flags begin with two dashes, such as --watch"),
+                                 (("set", "--at-steps=3"), "unknown flag --at_steps; the nearest is --at_step")):
+            self.assert_ends(self.run_program("causewayctl", *arguments), BAD_INPUT, words)
+        version, asked = self.run_program("causewayctl", "version"), self.run_program("causewayctl", "--version")
+        helped, of_command = self.run_program("causewayctl", "help"), self.run_program("causewayctl", "help", "set")
+        for program in (version, asked, helped, of_command):
+            self.assert_ends(program, DONE)
+        self.assertEqual(version.output(), asked.output())
+        self.assertIn("Watch a run", helped.output())
+        self.assertIn("--at_step", of_command.output())
 
     def test_site_names(self):
         for name in ("", "../eu", "a b", "x" * 65):
@@ -113,6 +134,51 @@ class AddressTest(BadInputTest):
             program = self.run_program("causewayctl", "export", f"--coordinator={run.grpc}", f"--out={path}")
             self.assert_ends(program, BAD_INPUT, f"--out: cannot create folder {path}: ")
         run.stop_coordinator()
+
+
+class PermissionTest(BadInputTest):
+    """A user may not look into a folder."""
+
+    def setUp(self):
+        self.locked = self.folder / "locked"
+        (self.locked / "inside").mkdir(parents=True)
+        (self.locked / "inside" / "config.json").write_text("{}")
+        root = os.geteuid() == 0
+        self.locked.chmod(0o700 if root else 0)
+        self.addCleanup(self.locked.chmod, 0o700)
+        self.folder.chmod(0o755)
+        self.options = {"preexec_fn": self.become_nobody} if root else {}
+        if root and subprocess.run([BIN_DIR / "causewayctl", "--version"], capture_output=True, check=False,
+                                   **self.options).returncode:
+            self.skipTest("another user may not start the programs here")
+
+    @staticmethod
+    def become_nobody():
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+
+    def assert_denied(self, code, program, *arguments):
+        label = f"{program}-{len(self.programs)}"
+        (self.folder / f"{label}.log").touch()
+        ended = self.program(self.folder, label, program, *arguments, **self.options)
+        self.assert_ends(ended, code, "Permission denied", str(self.locked))
+
+    def test_each_program_says_permission_denied_and_where(self):
+        run = self.live_run(config_of())
+        config = self.folder / "readable.yaml"
+        config.write_text(json.dumps(config_of()))
+        inside = self.locked / "inside"
+        for state in (self.locked, inside, inside / "new"):
+            self.assert_denied(BAD_INPUT, "causeway-coordinator", f"--config={config}", f"--state_dir={state}",
+                               "--listen=127.0.0.1:0", "--http=127.0.0.1:0")
+        worker = ("causeway-worker", f"--coordinator={run.grpc}", "--site=a")
+        for checkpoints in (self.locked, inside, inside / "new"):
+            self.assert_denied(BAD_INPUT, *worker, f"--checkpoint_dir={checkpoints}")
+        self.assert_denied(BAD_INPUT, *worker, f"--export_dir={inside}")
+        self.assert_denied(FAILED, "causewayctl", "init", f"--config={inside}/run.yaml", "--placement=sites",
+                           "--shards_at=a=127.0.0.1:1,b=127.0.0.1:2", f"--out={self.folder}/out")
+        self.assert_denied(FAILED, "causewayctl", "config-check", f"{inside}/run.yaml")
 
 
 class StateDirTest(BadInputTest):
@@ -245,7 +311,9 @@ class DataTest(BadInputTest):
         shard = self.folder / "train.bin"
         tokens = struct.pack("<4I", 0, 600, 7, 999) * 1024
         header = struct.pack("<256i", 20240801, 7, 5000, *[0] * 253)
-        for contents, message in [(tokens, "expected uint16 tokens, got what looks like uint32: data.token_bytes: 4"),
+        for contents, message in [(struct.pack("<4I", 0, 600, 70_000, 999) * 1024,
+                                   "token 4: expected less than vocab_size 1000, got 4464 (the file looks like uint32: "
+                                   "data.token_bytes: 4)"),
                                   (header + tokens, "expected 5000 tokens of 4 bytes, as its header says, got 16384 bytes")]:
             shard.write_bytes(contents)
             worker = self.run_program("causeway-worker", "--site=a", f"--coordinator={run.grpc}", f"--data={shard}")

@@ -132,6 +132,19 @@ class CheckpointTest(EndToEndTest):
         (disk / "other").unlink()
         eventually(lambda: "no_checkpoint" not in [one["name"] for one in run.status()["alarms"]], "its end")
 
+    def test_a_batch_systems_warning_saves_and_leaves(self):
+        for warning in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
+            run = self.new_run(synthetic({"a": 0.5}, [[10]], run={"steps": 0}, model={"step_ms": 5}))
+            run.start_coordinator()
+            checkpoints = self.folder / warning.name
+            worker = run.start_worker("a", f"--checkpoint_dir={checkpoints}")
+            run.await_rounds(2)
+            worker.send(warning)
+            self.assertEqual(worker.wait(), DONE, worker.log())
+            self.assertTrue(list(checkpoints.glob("[0-9]*/sync.json")), worker.log())
+            run.coordinator.send(warning)
+            self.assertEqual(run.coordinator.wait(), DONE, run.coordinator.log())
+
     def test_a_directory_of_another_site_is_refused(self):
         run = self.start(config_of(membership={"min_sites": 3}))
         run.await_rounds(3)

@@ -73,6 +73,11 @@ class InitFromTest(EndToEndTest):
         run.start_worker("us", f"--data={self.data}")
         run.await_done()
         self.assertIn("takes the run's parameters: model.init_from", run.workers["us"].log())
+        over = run.program("over", "causewayctl", "export", f"--coordinator={run.grpc}", f"--out={model}")
+        self.assertEqual(over.wait(), BAD_INPUT)
+        self.assertIn(f"--out: expected another folder than the run's model.init_from, got {model}; --overwrite replaces it",
+                      over.log())
+        self.assertEqual(sorted(path.name for path in model.iterdir()), ["config.json"])
         self.assert_same_bits(read_safetensors(self.whole / "model.safetensors"), run.export(), "export")
         run.stop_coordinator()
 

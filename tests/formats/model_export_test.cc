@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <numeric>
 #include <vector>
 
@@ -140,6 +141,27 @@ TEST(ModelExport, FolderThatCannotBeMadeIsNamed) {
   folder.Write("file", "");
   const absl::Status status = Export(folder / "file/export", {.run_id = "demo"});
   EXPECT_THAT(std::string(status.message()), HasSubstr("cannot create folder " + (folder / "file/export")));
+}
+
+TEST(ModelExport, ReplacesItsOwnRunsAndNoOtherModel) {
+  const TemporaryFolder folder;
+  const ExportForm form = {.run_id = "demo", .files = {{"config.json", "{}"}}};
+  const auto why = [&](const std::string& name) {
+    return std::string(CheckReplacesNothingElse(folder / name, form).message());
+  };
+  EXPECT_EQ(why("new"), "");
+  for (const char* name : {"repository", "base", "config"}) std::filesystem::create_directory(folder / name);
+  folder.Write("repository/README.md", "about the model");
+  EXPECT_EQ(why("repository"), "") << "what the export leaves alone";
+  ASSERT_TRUE(Export(folder / "own", form).ok());
+  EXPECT_EQ(why("own"), "");
+  EXPECT_EQ(FindExport(folder / "own")->rounds, 6);
+  ASSERT_TRUE(Export(folder / "other", {.run_id = "other"}).ok());
+  EXPECT_THAT(why("other"), HasSubstr("with an export of run other"));
+  folder.Write("base/model-00001-of-00002.safetensors", "weights");
+  EXPECT_THAT(why("base"), HasSubstr("with a model-00001-of-00002.safetensors that no export has written"));
+  folder.Write("config/config.json", "{}");
+  EXPECT_THAT(why("config"), HasSubstr("with a config.json that no export has written"));
 }
 
 TEST(LocalDump, HoldsTheTensorsAsTheyAre) {

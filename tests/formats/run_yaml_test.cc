@@ -40,6 +40,16 @@ INSTANTIATE_TEST_SUITE_P(
              "run.yaml:3: sync.sync_evry: expected sync_every (the nearest known key), got an unknown key"},
         Case{"UnknownKey", "eval: {colour: red}\n",
              "run.yaml:2: eval.colour: expected one of every_rounds, held_out, batches, got an unknown key"},
+        Case{"KeyWithADot", "sync.sync_every: 20\n",
+             "run.yaml:2: sync.sync_every: expected a line \"sync:\", and below it, two columns deeper, \"sync_every: "
+             "…\", got "
+             "an unknown key"},
+        Case{"TagOfAnInteger", "run: {steps: !!int 40}\n",
+             "run.yaml:2: run.steps: expected an integer of 64 bits, got 40 with the tag !!int: leave the tag out"},
+        Case{"Octal", "run: {steps: 050}\n",
+             "run.yaml:2: run.steps: expected an integer of 64 bits, got 050, which some programs read as octal: leave "
+             "the 0 "
+             "out"},
         Case{"RepeatedKey", "seed: 1\nseed: 2\n",
              "run.yaml:3: seed: expected each key once, got it again after line 2"},
         Case{"RepeatedSite",
@@ -68,11 +78,13 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"ListForText", "codec: {up: [int4]}\n", "run.yaml:2: codec.up: expected a text, got a list"},
         Case{"ScalarForSection", "sync: 5\n", "run.yaml:2: sync: expected a section of keys, got 5"},
         Case{"ScalarForList", "codec: {exempt: norm}\n", "run.yaml:2: codec.exempt: expected a list, got norm"},
-        Case{"TagOfItsOwn", "seed: !dice 5\n", "run.yaml:2: seed: expected an integer of 0 to 2^64 - 1, got 5"},
+        Case{"TagOfItsOwn", "seed: !dice 5\n",
+             "run.yaml:2: seed: expected an integer of 0 to 2^64 - 1, got 5 with the tag !dice: leave the tag out"},
         Case{"SecondDocument", "---\nseed: 2\n", "run.yaml:1: expected one YAML document, got several"},
         Case{"OpenBracket", "seed: 1\nsync: {sync_every: 3\n",
              "run.yaml:4: expected YAML, got end of map flow not found"},
-        Case{"Tab", "sync:\n\tsync_every: 3\n", "run.yaml:3: expected YAML, got illegal map value"}),
+        Case{"Tab", "sync:\n\tsync_every: 3\n",
+             "run.yaml:3: expected YAML, got illegal map value: line 3 begins with a tab: YAML is indented by spaces"}),
     CaseName);
 
 INSTANTIATE_TEST_SUITE_P(

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <map>
+#include <random>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +17,7 @@
 namespace causeway::formats {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
@@ -22,6 +25,11 @@ using testing::HasSubstr;
 template <typename Token>
 std::string BytesOf(std::initializer_list<Token> tokens) {
   return std::string(reinterpret_cast<const char*>(std::data(tokens)), tokens.size() * sizeof(Token));
+}
+
+template <typename Token>
+std::string BytesOf(const std::vector<Token>& tokens) {
+  return std::string(reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(Token));
 }
 
 std::string Bin(std::initializer_list<uint16_t> tokens) { return BytesOf(tokens); }
@@ -137,12 +145,22 @@ TEST(TokenFile, AHeaderSaysTheWidthWhateverTheConfigSaysOfRawFiles) {
   }
 }
 
-TEST(TokenFile, RawUint32TokensAreReadWhereTheConfigSaysSoAndElseRefused) {
+std::string NoteOf(const absl::StatusOr<TokenFile>& file) {
+  if (!file.ok()) return std::string(file.status().message());
+  return file->notes().empty() ? "" : file->notes()[0];
+}
+
+TEST(TokenFile, RawUint32TokensAreReadWhereTheConfigSaysSoAndElseNamed) {
   const TemporaryFolder folder;
   const std::string path = folder.Write("a.bin", WideBin({5, 999, 0, 7}));
   EXPECT_THAT(Tokens(TokenFile::Open(path, {1'000, 4})), ElementsAre(5, 999, 0, 7));
-  EXPECT_THAT(ErrorOf(path, 1'000),
-              EndsWith("a.bin: expected uint16 tokens, got what looks like uint32: data.token_bytes: 4"));
+  EXPECT_EQ(NoteOf(TokenFile::Open(path, {1'000, 4})), "");
+  EXPECT_THAT(NoteOf(TokenFile::Open(path, {1'000})),
+              EndsWith("a.bin: is read as uint16 (data.token_bytes: 2): 5, 0, 999, 0, 0, 0, …; it looks like uint32 as "
+                       "well. If that is what it is: data.token_bytes: 4; a .npy, or llm.c's header, says which"));
+  EXPECT_THAT(ErrorOf(folder.Write("large.bin", BytesOf<uint32_t>(std::vector<uint32_t>(64, 70'000))), 1'000),
+              EndsWith("token 0: expected less than vocab_size 1000, got 4464 (the file looks like uint32: "
+                       "data.token_bytes: 4)"));
   EXPECT_THAT(ErrorOf(path, 65'537), EndsWith("expected data.token_bytes: 4 for a vocab_size of 65537, got 2"));
   EXPECT_THAT(ErrorOf(folder.Write("narrow.bin", Bin({5, 9, 9, 5})), 1'000, 4),
               EndsWith("narrow.bin: token 0: expected less than vocab_size 1000, got 589829 (of uint16 tokens: "
@@ -215,24 +233,77 @@ TEST(TokenFile, TextThatIsNoUtf8IsRefusedByLine) {
   EXPECT_EQ(TokenFile::Open(folder.Write("zero.txt", std::string("a document\0another", 18)), {256})->size(), 18);
 }
 
-TEST(TokenFile, TokensOfAnotherTypeAreRefusedByItsName) {
+// A corpus may look like anything: what fits the vocabulary is read as the run says.
+TEST(TokenFile, OddCorporaAreReadAsTheyAre) {
+  const TemporaryFolder folder;
+  std::mt19937 random(11);
+  const auto below = [&](int most) { return static_cast<uint16_t>(random() % static_cast<unsigned>(most)); };
+  const auto corpus = [&](int count, auto token) {
+    std::vector<uint16_t> tokens;
+    for (int i = 0; i < count; ++i) tokens.push_back(static_cast<uint16_t>(token(i)));
+    return tokens;
+  };
+  const int n = 6000;
+  const std::map<std::string, std::vector<uint16_t>> corpora = {
+      {"80 % padding zeros", corpus(n, [&](int) { return random() % 5 == 0 ? below(50'257) : 0; })},
+      {"99 % padding zeros", corpus(n, [&](int) { return random() % 100 == 0 ? below(50'257) : 0; })},
+      {"padding behind each document", corpus(n, [&](int i) { return i % 64 < 20 ? below(50'257) : 0; })},
+      {"padding of 50,256", corpus(n, [&](int i) { return i % 64 < 9 ? below(50'257) : 50'256; })},
+      {"value, channel below 16", corpus(n, [&](int i) { return i % 2 == 0 ? below(50'257) : below(16); })},
+      {"value, channel of 1", corpus(n, [&](int i) { return i % 2 == 0 ? below(50'257) : 1; })},
+      {"channel below 4, value", corpus(n, [&](int i) { return i % 2 == 1 ? below(50'257) : below(4); })},
+      {"token, separator 0", corpus(n, [&](int i) { return i % 2 == 0 ? below(50'257) : 0; })},
+      {"separator 0, token", corpus(n, [&](int i) { return i % 2 == 1 ? below(50'257) : 0; })},
+      {"token, three separators", corpus(n, [&](int i) { return i % 4 == 0 ? below(50'257) : 0; })},
+      {"small token, separator 0", corpus(n, [&](int i) { return i % 2 == 0 ? below(256) : 0; })},
+      {"8-bit audio × 256", corpus(n, [&](int) { return 256 * below(196); })},
+      {"audio of a few levels × 256", corpus(n, [&](int) { return 256 * (96 + below(8)); })},
+      {"multiples of 512", corpus(n, [&](int) { return 512 * below(98); })},
+      {"multiples of 257", corpus(n, [&](int) { return 257 * below(195); })},
+      {"both bytes alike in kind", corpus(n, [&](int) { return 256 * below(90) + below(90); })},
+      {"zeros alone", corpus(n, [&](int) { return 0; })},
+      {"a constant", corpus(n, [&](int) { return 8224; })},
+      {"a constant like 1.0f's upper half", corpus(n, [&](int) { return 0x3F80; })},
+      {"two constants in turn", corpus(n, [&](int i) { return i % 2 == 0 ? 0x4120 : 0; })},
+      {"counting up", corpus(n, [&](int i) { return 8 * i; })}};
+  for (const auto& [name, tokens] : corpora) {
+    const auto file = TokenFile::Open(folder.Write("odd.bin", BytesOf<uint16_t>(tokens)), {50'257});
+    ASSERT_TRUE(file.ok()) << name << ": " << file.status();
+    ASSERT_EQ(file->size(), n) << name;
+    for (int64_t i = 0; i < n; ++i) ASSERT_EQ((*file)[i], tokens[static_cast<size_t>(i)]) << name << " at " << i;
+  }
+}
+
+TEST(TokenFile, TokensThatLookLikeAnotherTypeAreNamedByIt) {
   const TemporaryFolder folder;
   const std::string ids = BytesOf<int64_t>({5, 999, 0, 7, 12});
   const auto expected = [](const char* tokens, const char* look, const char* type) {
-    return EndsWith(absl::StrCat("a.bin: expected ", tokens, " tokens, got what looks like ", look,
-                                 ": write numpy.array(tokens, \"", type, "\").tofile(\"train.bin\")"));
+    return AllOf(HasSubstr(absl::StrCat("a.bin: is read as ", tokens)),
+                 HasSubstr(absl::StrCat("it looks like ", look,
+                                        " as well. If that is what it is: write "
+                                        "numpy.array(tokens, \"",
+                                        type, "\").tofile(\"train.bin\")")));
+  };
+  const auto note = [&](const std::string& path, int64_t vocab_size, int64_t token_bytes = 2) {
+    return NoteOf(TokenFile::Open(path, {vocab_size, token_bytes}));
   };
   for (const int64_t vocab_size : {1'000, 65'536}) {
-    EXPECT_THAT(ErrorOf(folder.Write("a.bin", ids), vocab_size), expected("uint16", "int64", "<u2"));
-    EXPECT_THAT(ErrorOf(folder / "a.bin", vocab_size, 4), expected("uint32", "int64", "<u2"));
+    EXPECT_THAT(note(folder.Write("a.bin", ids), vocab_size), expected("uint16", "int64", "<u2"));
+    EXPECT_THAT(note(folder / "a.bin", vocab_size, 4), expected("uint32", "int64", "<u2"));
   }
-  EXPECT_THAT(ErrorOf(folder / "a.bin", 128'256, 4), expected("uint32", "int64", "<u4"));
-  EXPECT_THAT(ErrorOf(folder / "a.bin", 128'256), expected("uint16", "int64", "<u4"));
-  EXPECT_THAT(ErrorOf(folder.Write("a.bin", BytesOf<double>({5, 999, 0, 7})), 65'536),
+  EXPECT_THAT(note(folder / "a.bin", 128'256, 4), expected("uint32", "int64", "<u4"));
+  EXPECT_THAT(ErrorOf(folder / "a.bin", 128'256),
+              EndsWith("expected data.token_bytes: 4 for a vocab_size of 128256, got 2"));
+  EXPECT_THAT(note(folder.Write("a.bin", BytesOf<double>({5, 999, 0, 7})), 65'536),
               expected("uint16", "float64", "<u2"));
-  EXPECT_THAT(ErrorOf(folder.Write("a.bin", BytesOf<float>({5, 999, 0, 7})), 65'536),
+  EXPECT_THAT(
+      ErrorOf(folder / "a.bin", 1'000),
+      EndsWith("got 16404 (the file looks like float64: write numpy.array(tokens, \"<u2\").tofile(\"train.bin\"))"));
+  EXPECT_THAT(note(folder.Write("a.bin", BytesOf<float>({5, 999, 0, 7})), 65'536),
               expected("uint16", "float32", "<u2"));
-  EXPECT_THAT(ErrorOf(folder.Write("a.bin", std::string(40, 'x') + std::string(40, '\n')), 65'536),
+  const std::string text =
+      "it was a dark and stormy night; the rain fell in torrents, except at occasional intervals\n";
+  EXPECT_THAT(ErrorOf(folder.Write("a.bin", text + text), 65'536),
               EndsWith("got what looks like text: name it .txt, or .jsonl if it is JSON lines"));
   EXPECT_THAT(
       ErrorOf(folder.Write("a.bin", Bin({0x0100, 0x0201, 0x0300, 0x0401, 0x0500, 0x0601, 0x0700, 0x0801})), 300),

@@ -68,19 +68,46 @@ TEST(TokenFolder, AHeldOutFileInItIsLeftOutByWhateverNameItHas) {
   const TemporaryFolder folder, elsewhere;
   folder.Write("a.txt", "train");
   const std::string val = folder.Write("val.txt", "held out");
-  std::filesystem::create_symlink("a.txt", folder / "b.txt");
-  EXPECT_EQ(TextIn(folder.path(), val), "traintrain");
+  folder.Write("b.txt", "train more");
+  EXPECT_EQ(TextIn(folder.path(), val), "traintrain more");
   EXPECT_EQ(TokenFile::Open(folder.path(), {256}, val)->skipped(), "skips val.txt, which --held_out holds out");
   std::filesystem::create_symlink(val, elsewhere / "link");
   std::filesystem::create_hard_link(val, elsewhere / "hard");
   std::filesystem::copy(val, elsewhere / "copy");
   for (const char* other : {"link", "hard", "copy"}) {
-    EXPECT_EQ(TextIn(folder.path(), elsewhere / other), "traintrain") << other;
+    EXPECT_EQ(TextIn(folder.path(), elsewhere / other), "traintrain more") << other;
   }
-  EXPECT_EQ(TextIn(folder.path(), elsewhere.path()), "traintrain") << "a folder of files";
+  EXPECT_EQ(TextIn(folder.path(), elsewhere.path()), "traintrain more") << "a folder of files";
   std::filesystem::create_symlink(folder.path(), elsewhere / "data");
-  EXPECT_EQ(TextIn(elsewhere / "data", val), "traintrain") << "the data is a link";
-  EXPECT_EQ(TextIn(folder.path(), elsewhere.Write("same_size", "held uot")), "traintrainheld out");
+  EXPECT_EQ(TextIn(elsewhere / "data", val), "traintrain more") << "the data is a link";
+  EXPECT_EQ(TextIn(folder.path(), elsewhere.Write("same_size", "held uot")), "traintrain moreheld out");
+}
+
+TEST(TokenFolder, AFileByTwoNamesAndACopyCountOnceAndAreNamed) {
+  const TemporaryFolder folder;
+  folder.Write("s1.txt", "one ");
+  folder.Write("s2.txt", "two ");
+  folder.Write("s2 (1).txt", "two ");
+  folder.Write("s3.txt", "six ");  // as long
+  std::filesystem::create_symlink("s3.txt", folder / "latest.txt");
+  EXPECT_EQ(TextIn(folder.path()), "one two six ");
+  EXPECT_EQ(TokenFile::Open(folder.path(), {256})->skipped(),
+            "skips s2.txt (s2 (1).txt again), latest.txt (s3.txt again)");
+}
+
+TEST(TokenFolder, ShardsThatAreNamedForValidationAreSaidWhereNothingIsHeldOut) {
+  const TemporaryFolder folder;
+  const std::string val = folder.Write("fineweb_val_000000.txt", "v");
+  folder.Write("fineweb_train_000001.txt", "a");
+  folder.Write("valley_test2.txt.txt", "b");
+  folder.Write("contest.txt", "c");
+  const auto file = TokenFile::Open(folder.path(), {256});
+  ASSERT_EQ(file->notes().size(), 1u);
+  EXPECT_THAT(file->notes()[0],
+              EndsWith(": trains on fineweb_val_000000.txt, valley_test2.txt.txt too, whose names are of "
+                       "validation data: --held_out=FILE holds a file out"));
+  EXPECT_TRUE(TokenFile::Open(folder.path(), {256}, val)->notes().empty());
+  EXPECT_TRUE(TokenFile::Open(val, {256})->notes().empty()) << "it was named";
 }
 
 TEST(TokenFolder, DataThatIsAllHeldOutIsRefused) {

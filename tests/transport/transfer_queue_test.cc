@@ -27,9 +27,17 @@ class Named final : public Transfer {
   }
   void Finish(const absl::Status&) override { ADD_FAILURE() << "the queue finishes nothing"; }
 
+  // Its last attempt, as one of several in a row without progress.
+  void Broke(int attempts, const std::string& error) {
+    core::MutexLock lock(mutex_);
+    attempts_ = attempts;
+    status_ = {grpc::StatusCode::UNAVAILABLE, error};
+  }
+
  private:
   void Measure() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {}
   bool TakeOutcome() override { return false; }
+  std::string What() const override { return "a transfer"; }
 
   const bool is_upload_;
 };
@@ -42,6 +50,15 @@ class TransferQueueTest : public ::testing::Test {
     const Transfer& added = *transfer;
     queue_.Add(std::move(transfer));
     return added;
+  }
+  Named& AddNamed(const std::string& name) {
+    return const_cast<Named&>(dynamic_cast<const Named&>(Add(name, /*is_upload=*/false)));
+  }
+  void BreakAgain(Named& transfer, int attempt, const std::string& error, int64_t at_ms) {
+    queue_.TakeDue(at_ms + 1'000'000);
+    transfer.Broke(attempt, error);
+    EXPECT_TRUE(queue_.Ended(transfer));
+    queue_.Retry(transfer, attempt, at_ms, at_ms, kLeast);
   }
   const Transfer& Upload(const std::string& name) { return Add(name, true); }
   const Transfer& Download(const std::string& name) { return Add(name, false); }
@@ -238,6 +255,32 @@ TEST_F(TransferQueueDeathTest, OnlyARunningAttemptCanEnd) {
   DueAt(0);
   Break(a, 0);
   EXPECT_DEATH(queue_.Ended(a), "running");
+}
+
+TEST_F(TransferQueueTest, FailsWhereAttemptsBreakOneAfterTheOtherWithoutAByteForTenSeconds) {
+  Named& a = AddNamed("a");
+  for (const int attempt : {1, 2, 3, 4}) BreakAgain(a, attempt, "reset", 3'000 * (attempt - 1));
+  EXPECT_EQ(queue_.Failing(9'000), "");
+  BreakAgain(a, 5, "reset", 10'000);
+  EXPECT_EQ(queue_.Failing(10'000), "a transfer was ended 5 times in a row: reset");
+  a.Broke(0, "");
+  EXPECT_EQ(queue_.Failing(11'000), "") << "it moves";
+  BreakAgain(a, 1, "reset", 12'000);
+  EXPECT_EQ(queue_.Failing(20'000), "");
+}
+
+TEST_F(TransferQueueTest, FailsWhereSomethingElseThanACoordinatorEndsSeveralInAMinuteThoughTheyMoveOn) {
+  const std::string foreign = OfNoCoordinator({grpc::StatusCode::PERMISSION_DENIED, "no"}).error_message();
+  for (int64_t at_ms : {1'000, 2'000, 3'000}) {
+    EXPECT_EQ(queue_.Failing(at_ms), "");
+    Named& transfer = AddNamed("a");
+    BreakAgain(transfer, 1, foreign, at_ms);
+    queue_.TakeDue(at_ms + 1'000'000);
+    Finish(transfer);
+  }
+  EXPECT_EQ(queue_.Failing(3'000), "a transfer was ended: " + foreign);
+  EXPECT_NE(queue_.Failing(63'000), "");
+  EXPECT_EQ(queue_.Failing(63'001), "");
 }
 
 }  // namespace

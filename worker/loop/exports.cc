@@ -7,29 +7,25 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <map>
+#include <set>
 #include <system_error>
 #include <utility>
 #include <vector>
 
-#include "absl/algorithm/container.h"
-#include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
 #include "core/clock.h"
 #include "formats/model_export.h"
+#include "formats/posix_file.h"
 
 namespace causeway::worker {
 namespace {
 
 constexpr char kPrefix[] = "round-";
-constexpr char kUnfinished[] = ".partial";
 
 absl::Status Move(const std::string& from, const std::string& to) {
   std::error_code error;
-  std::filesystem::remove_all(to, error);  // of the same rounds, by an earlier process
+  std::filesystem::remove_all(to, error);  // of the same run and rounds, by an earlier process or another site
   if (!error) std::filesystem::rename(from, to, error);
   if (!error) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("cannot move ", from, " to ", to, ": ", error.message()));
@@ -76,34 +72,54 @@ bool Exports::Due(core::Version rounds) {
 void Exports::WriteNow(const AnchorCopy& copy) const {
   const core::Clock::TimePoint begin = core::SystemClock().Now();
   const core::Version rounds = copy.versions.empty() ? 0 : *std::ranges::min_element(copy.versions);
-  const std::string path = absl::StrFormat("%s/%s%06d", options_.directory, kPrefix, rounds);
-  const std::string unfinished = path + kUnfinished;
+  const std::string name = absl::StrFormat("%s%06d", kPrefix, rounds);
+  const std::string unfinished =
+      absl::StrCat(options_.directory, "/", options_.form.run_id, "-", options_.site, ".partial");
   absl::Status status = formats::WriteExport(
       unfinished, options_.form, manifest_,
       std::vector<std::span<const float>>(copy.tensors.begin(), copy.tensors.end()), copy.versions);
-  if (status.ok()) status = Move(unfinished, path);
+  std::string path;
+  if (status.ok()) {
+    const absl::StatusOr<std::string> place = PlaceOf(name);
+    status = place.ok() ? Move(unfinished, *place) : place.status();
+    path = place.value_or("");
+  }
   const double seconds = core::SystemClock().SecondsSince(begin);
   if (!status.ok()) {
     spdlog::error("no export of round {}, goes on without: {}", rounds, status.ToString());
     return;
   }
   spdlog::info("exported round {} to {}, in {:.1f} s", rounds, path, seconds);
-  RemoveOld();
+  RemoveOld(path);
   written_(path, seconds);
 }
 
-void Exports::RemoveOld() const {
-  std::error_code error;
-  std::map<int64_t, std::filesystem::path> whole;  // by rounds; folders with other names are not ours
-  for (const auto& entry : std::filesystem::directory_iterator(options_.directory, error)) {
-    const std::string name = entry.path().filename();
-    absl::string_view digits = name;
-    int64_t rounds = 0;
-    const bool ours = absl::ConsumePrefix(&digits, kPrefix) && absl::c_all_of(digits, absl::ascii_isdigit) &&
-                      absl::SimpleAtoi(digits, &rounds);
-    if (ours) whole[rounds] = entry.path();
+absl::StatusOr<std::string> Exports::PlaceOf(const std::string& name) const {
+  std::string path = options_.directory + "/" + name;
+  for (const std::string& place : {path, absl::StrCat(path, "-", options_.form.run_id)}) {
+    std::error_code error;
+    const bool taken = std::filesystem::exists(std::filesystem::symlink_status(place, error));
+    const auto found = taken ? formats::FindExport(place) : std::nullopt;
+    if (!taken || (found && found->run_id == options_.form.run_id)) return place;
+    path = place;
   }
-  while (std::ssize(whole) > options_.keep) {
+  return absl::UnavailableError(absl::StrCat(path, " is there, and no export of run ", options_.form.run_id));
+}
+
+void Exports::RemoveOld(const std::string& latest) const {
+  // By the time of writing: after a rollback, or in a new run of that name, the rounds begin anew.
+  std::set<std::pair<std::filesystem::file_time_type, std::string>> whole;
+  std::error_code error;
+  for (const std::string& folder : formats::NamesIn(options_.directory).value_or(std::vector<std::string>())) {
+    const std::string path = absl::StrCat(options_.directory, "/", folder);
+    const auto found = formats::FindExport(path);
+    if (path == latest || !found || found->run_id != options_.form.run_id) continue;
+    // A copy by another name stays.
+    const std::string name = absl::StrFormat("%s/%s%06d", options_.directory, kPrefix, found->rounds);
+    if (path != name && path != absl::StrCat(name, "-", found->run_id)) continue;
+    whole.emplace(std::filesystem::last_write_time(path + "/model.safetensors", error), path);
+  }
+  while (std::ssize(whole) > options_.keep - 1) {
     std::filesystem::remove_all(whole.begin()->second, error);
     whole.erase(whole.begin());
   }

@@ -3,14 +3,17 @@
 //
 //   Due(rounds) ─► copy of the anchors (task thread) ─► Write ─► dir/round-000040/{config.json, …, model.safetensors}
 //
-// A folder appears under its name when it is complete; the newest `keep` stay. A separate thread writes them; if copies
-// come faster, only the newest waits. A failed export is logged, and training continues.
+// A folder appears under its name when it is complete; of those with weights of this run the `keep` that were written
+// last stay, and nothing else is removed. Where another run's export or another program's folder has the name, it is
+// round-000040-RUN. A separate thread writes them; if copies come faster, only the newest waits. A failed export is
+// logged, and training continues.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "core/manifest.h"
 #include "formats/export_form.h"
 #include "worker/loop/newest_copy.h"
@@ -30,7 +33,8 @@ struct ExportFlags {
 absl::Status CheckExportFlags(const ExportFlags& flags);
 
 struct ExportOptions {
-  std::string directory;  // "": none
+  std::string directory;  // "": none; several sites may share it
+  core::SiteId site;
   core::Version every_rounds = 0;
   int keep = 3;
   formats::ExportForm form;
@@ -50,7 +54,9 @@ class Exports {
 
  private:
   void WriteNow(const AnchorCopy& copy) const;
-  void RemoveOld() const;
+  // Where that round's export may lie: what is there is none, or of the same run. UNAVAILABLE: nowhere.
+  absl::StatusOr<std::string> PlaceOf(const std::string& name) const;
+  void RemoveOld(const std::string& latest) const;
 
   const ExportOptions options_;
   const core::Manifest& manifest_;

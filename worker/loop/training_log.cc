@@ -1,6 +1,7 @@
 #include "worker/loop/training_log.h"
 
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cmath>
@@ -57,8 +58,18 @@ TrainingLog::TrainingLog(std::FILE* file, std::string path, core::SiteId site, d
 
 TrainingLog::~TrainingLog() { std::fclose(file_); }
 
+// logrotate and its like put another file there, or take it away.
+void TrainingLog::OpenAgainIfMoved() {
+  struct stat opened = {}, named = {};
+  if (::fstat(::fileno(file_), &opened) != 0 || !S_ISREG(opened.st_mode)) return;
+  const bool there = ::stat(path_.c_str(), &named) == 0;
+  if (there && named.st_dev == opened.st_dev && named.st_ino == opened.st_ino) return;
+  if (std::FILE* const file = std::fopen(path_.c_str(), "ae")) std::fclose(std::exchange(file_, file));
+}
+
 void TrainingLog::Append(const std::string& line) {
   core::MutexLock lock(mutex_);
+  OpenAgainIfMoved();
   const bool written = std::fputs(line.c_str(), file_) >= 0 && std::fputc('\n', file_) >= 0 && std::fflush(file_) == 0;
   if (written) return;
   std::clearerr(file_);

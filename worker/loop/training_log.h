@@ -40,13 +40,14 @@ class TrainingLog {
  private:
   TrainingLog(std::FILE* file, std::string path, core::SiteId site, double step_period_s);
   void Append(const std::string& line);
+  void OpenAgainIfMoved() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string path_;
   const core::SiteId site_;
   const int64_t step_period_ms_;
   core::Mutex mutex_;
   int64_t stepped_ms_ ABSL_GUARDED_BY(mutex_) = 0;  // when the last line of a step was written
-  std::FILE* const file_ ABSL_GUARDED_BY(mutex_);
+  std::FILE* file_ ABSL_GUARDED_BY(mutex_);
   bool failed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -44,6 +44,9 @@ absl::StatusOr<LlamaData> LlamaData::Open(const core::RunConfig& config, const c
                                                                       tail, config.data.mode, files.held_out_path));
   const bool is_folder = corpus->tokens().names()[0] != files.data_path;
   if (is_folder && files.ranks.rank() == 0) spdlog::info("{}", FolderText(files.data_path, corpus->tokens()));
+  for (const std::string& note : corpus->tokens().notes()) {
+    if (files.ranks.rank() == 0) spdlog::warn("{}", note);
+  }
   std::shared_ptr<const Corpus> held_out = corpus;
   if (own_held_out) {
     ASSIGN_OR_RETURN(held_out, Corpus::OpenHeldOut(files.held_out_path, format, config.sequence_length()));
@@ -82,6 +85,11 @@ absl::Status LlamaData::Initialize(const core::Manifest& manifest, TensorValues&
   }
   if (formats::HasModel(llama.init_from)) {
     return formats::ReadModelDirectory(llama.init_from, manifest, parameters.MutableView(), core::LlamaManifest(llama));
+  }
+  std::error_code error;  // of a folder that may not be searched
+  if (!std::filesystem::exists(llama.init_from + "/model.safetensors", error) && error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.init_from: cannot read ", llama.init_from, ": ", error.message()));
   }
   initial_values_ = absl::FailedPreconditionError(
       absl::StrCat("model.init_from: expected model.safetensors or model.safetensors.index.json in ", llama.init_from,

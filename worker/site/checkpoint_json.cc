@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kFormat = 4;        // with settings
+constexpr int kFormat = 5;        // with the folder's number
 constexpr int kOldestFormat = 2;  // that is read
 
 json AmountToJson(const TrainedAmount& amount) { return {{"tokens", amount.tokens}, {"steps", amount.steps}}; }
@@ -178,7 +178,7 @@ absl::StatusOr<Value> Parse(const std::string& text, Read read) {
 
 }  // namespace
 
-std::string CheckpointToJson(const CheckpointIdentity& identity, const SiteCheckpoint& checkpoint,
+std::string CheckpointToJson(const CheckpointIdentity& identity, const SiteCheckpoint& checkpoint, int64_t number,
                              const std::map<std::string, formats::FileDigest>* files) {
   const SiteFacts& facts = checkpoint.facts;
   json value = Identity(identity);
@@ -191,6 +191,7 @@ std::string CheckpointToJson(const CheckpointIdentity& identity, const SiteCheck
     value["fragments"].push_back(FragmentToJson(facts.fragments[p], checkpoint.arrays[p]));
   }
   if (files == nullptr) return value.dump(1);
+  value["number"] = number;
   value[kFiles] = json::object();
   for (const auto& [name, file] : *files) {
     value[kFiles][name] = {{"bytes", file.bytes}, {"xxh3", core::DigestText(file.hash)}};
@@ -200,7 +201,8 @@ std::string CheckpointToJson(const CheckpointIdentity& identity, const SiteCheck
 
 absl::StatusOr<LoadedCheckpoint> CheckpointFromJson(const std::string& text) {
   return Parse<LoadedCheckpoint>(text, [](const json& value) {
-    LoadedCheckpoint loaded{.identity = IdentityOf(value), .site = {}, .trainer_path = ""};
+    LoadedCheckpoint loaded{
+        .identity = IdentityOf(value), .number = value.value("number", int64_t{0}), .site = {}, .trainer_path = ""};
     loaded.site.facts = {.lineage = loaded.identity.lineage,
                          .step = value.at("step"),
                          .trained = AmountFromJson(value.at("trained")),

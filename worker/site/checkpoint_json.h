@@ -11,9 +11,9 @@
 
 namespace causeway::worker {
 
-// `files`: the files beside it, by name; the text then ends with its own digest. Null: the JSON is not written to a
-// file.
-std::string CheckpointToJson(const CheckpointIdentity& identity, const SiteCheckpoint& checkpoint,
+// In a folder of that number, with these files beside it, by name: the text then ends with its own digest. Null: the
+// JSON is not written to a file.
+std::string CheckpointToJson(const CheckpointIdentity& identity, const SiteCheckpoint& checkpoint, int64_t number = 0,
                              const std::map<std::string, formats::FileDigest>* files = nullptr);
 
 // The inverse, without arrays; a contribution that is not admitted has no chunks yet. INVALID_ARGUMENT for anything

@@ -1,11 +1,8 @@
 #include "worker/site/checkpoint_store.h"
 
-#include <fcntl.h>
 #include <spdlog/spdlog.h>
-#include <sys/file.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -49,7 +46,7 @@ absl::StatusOr<Chunks> LoadChunks(const std::string& path) {
 }
 
 // sync.json comes last: it names and describes the others.
-absl::Status WriteFolder(const std::string& folder, const CheckpointIdentity& identity,
+absl::Status WriteFolder(const std::string& folder, int64_t number, const CheckpointIdentity& identity,
                          const SiteCheckpoint& checkpoint, const CheckpointStore::SaveTrainer& save_trainer) {
   std::map<std::string, formats::FileDigest> files;
   std::vector<formats::TensorData> tensors;
@@ -62,7 +59,7 @@ absl::Status WriteFolder(const std::string& folder, const CheckpointIdentity& id
   }
   ASSIGN_OR_RETURN(files[kSyncArrays], formats::WriteSafetensors(In(folder, kSyncArrays), tensors, {}));
   ASSIGN_OR_RETURN(files[kTrainer], save_trainer(In(folder, kTrainer)));
-  return formats::WriteFileAtomically(In(folder, kSyncJson), CheckpointToJson(identity, checkpoint, &files));
+  return formats::WriteFileAtomically(In(folder, kSyncJson), CheckpointToJson(identity, checkpoint, number, &files));
 }
 
 using Storage = std::vector<core::AlignedFloats>;
@@ -95,22 +92,36 @@ absl::Status ReadArrays(const std::string& folder, LoadedCheckpoint& loaded) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<LoadedCheckpoint> ReadFolder(const std::string& folder) {
+absl::StatusOr<LoadedCheckpoint> ReadSync(const std::string& folder) {
   ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(In(folder, kSyncJson), kMaxJsonBytes));
   auto loaded = CheckpointFromJson(text);
   if (!loaded.ok()) {
     return absl::Status(loaded.status().code(), absl::StrCat(In(folder, kSyncJson), " ", loaded.status().message()));
   }
   if (loaded->files.empty()) return absl::DataLossError(absl::StrCat(In(folder, kSyncJson), " names no files"));
-  for (const auto& [name, digest] : loaded->files) RETURN_IF_ERROR(formats::CheckFile(In(folder, name), digest));
-  RETURN_IF_ERROR(ReadArrays(folder, *loaded));
-  for (size_t p = 0; p < loaded->site.chunks.size(); ++p) {
-    const std::optional<SentFacts>& sent = loaded->site.facts.fragments[p].sent;
-    if (!sent || sent->admitted) continue;
-    ASSIGN_OR_RETURN(loaded->site.chunks[p], LoadChunks(In(folder, ChunksName(p))));
-  }
-  loaded->trainer_path = In(folder, kTrainer);
   return loaded;
+}
+
+absl::Status ReadFiles(const std::string& folder, LoadedCheckpoint& loaded) {
+  for (const auto& [name, digest] : loaded.files) RETURN_IF_ERROR(formats::CheckFile(In(folder, name), digest));
+  RETURN_IF_ERROR(ReadArrays(folder, loaded));
+  for (size_t p = 0; p < loaded.site.chunks.size(); ++p) {
+    const std::optional<SentFacts>& sent = loaded.site.facts.fragments[p].sent;
+    if (!sent || sent->admitted) continue;
+    ASSIGN_OR_RETURN(loaded.site.chunks[p], LoadChunks(In(folder, ChunksName(p))));
+  }
+  loaded.trainer_path = In(folder, kTrainer);
+  return absl::OkStatus();
+}
+
+// With nothing but files of a checkpoint, whole or not.
+bool HasFilesOfOne(const std::string& folder) {
+  const auto names = formats::NamesIn(folder);
+  const bool all =
+      names.ok() && std::ranges::all_of(*names, [](const std::string& name) {
+        return name.starts_with("sync.") || name.starts_with("trainer.") || name.starts_with("contribution-");
+      });
+  return all && !names->empty();
 }
 
 // Excludes missing permission, and temporary errors.
@@ -123,57 +134,73 @@ bool IsDamage(const absl::Status& status) {
 absl::StatusOr<formats::FileDescriptor> CheckpointStore::Lock(const std::string& directory) {
   const absl::Status made = formats::MakePrivateFolder(directory);
   if (!made.ok()) return absl::PermissionDeniedError(absl::StrCat("--checkpoint_dir: ", std::string(made.message())));
-  const std::string path = directory + "/lock";
-  formats::FileDescriptor lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!lock.is_open()) {
-    return absl::PermissionDeniedError(absl::StrCat("--checkpoint_dir: cannot write ", path, ": ", strerror(errno)));
-  }
-  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("--checkpoint_dir: another worker runs on ", directory, "; each needs its own"));
-  }
-  return lock;
+  return formats::LockFolder("--checkpoint_dir", directory, "worker");
 }
 
 absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(const std::string& directory) {
   ASSIGN_OR_RETURN(formats::FileDescriptor lock, Lock(directory));
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory, error)) {
-    if (entry.path().extension() == ".tmp") fs::remove_all(entry.path(), error);  // from an interrupted save
+  const formats::NumberedFiles interrupted{directory, ".tmp"};
+  for (const int64_t number : interrupted.Numbers()) {
+    std::error_code error;
+    if (HasFilesOfOne(interrupted.Path(number))) fs::remove_all(interrupted.Path(number), error);
   }
   return std::unique_ptr<CheckpointStore>(new CheckpointStore(directory, std::move(lock)));
 }
 
 absl::StatusOr<std::optional<LoadedCheckpoint>> CheckpointStore::Load(const core::RunId& run,
                                                                       const core::SiteId& site) {
-  const std::vector<int64_t> numbers = FoldersIn(directory_).Numbers();
-  if (numbers.empty()) return std::nullopt;
-  absl::StatusOr<LoadedCheckpoint> newest = absl::NotFoundError("");
+  struct Found {
+    std::string folder;
+    bool copy = false;
+    absl::StatusOr<LoadedCheckpoint> sync;
+  };
+  std::vector<Found> found;
+  std::optional<CheckpointIdentity> foreign;
+  for (const int64_t number : FoldersIn(directory_).Numbers()) {
+    const std::string folder = FoldersIn(directory_).Path(number);
+    std::error_code error;
+    if (!fs::exists(In(folder, kSyncJson), error) && !error && !HasFilesOfOne(folder)) continue;
+    Found one{.folder = folder, .sync = ReadSync(folder)};
+    if (one.sync.ok() && (one.sync->identity.run != run || one.sync->identity.site != site)) {
+      foreign = one.sync->identity;
+      continue;
+    }
+    one.copy = one.sync.ok() && one.sync->number != 0 && one.sync->number != number;
+    found.push_back(std::move(one));
+  }
+  // The newest is the last; copies come where nothing else is whole.
+  std::ranges::stable_sort(found, [](const Found& a, const Found& b) {
+    if (a.copy != b.copy) return a.copy;
+    return a.copy && a.sync->number < b.sync->number;
+  });
   absl::Status unreadable;  // the newest that is not damaged, or not known to be
-  for (size_t i = numbers.size(); i > 0 && !newest.ok(); --i) {
-    newest = ReadFolder(FoldersIn(directory_).Path(numbers[i - 1]));
-    if (newest.ok()) break;
-    damage_.emplace_back(newest.status().message());
+  std::vector<std::string> damaged;
+  for (auto one = found.rbegin(); one != found.rend(); ++one) {
+    if (one->copy) RETURN_IF_ERROR(unreadable);
+    absl::Status status = one->sync.ok() ? ReadFiles(one->folder, *one->sync) : one->sync.status();
+    if (status.ok() && one->copy)
+      spdlog::warn("goes on from {}, a copy of checkpoint {}", one->folder, one->sync->number);
+    if (status.ok()) return *std::move(one->sync);
+    damage_.emplace_back(status.message());
     spdlog::error("passes over a checkpoint: {}", damage_.back());
-    if (!IsDamage(newest.status())) unreadable.Update(newest.status());
+    if (!IsDamage(status)) unreadable.Update(status);
+    if (!one->copy) damaged.push_back(one->folder);
   }
-  RETURN_IF_ERROR(newest.ok() ? absl::OkStatus() : unreadable);
-  if (!newest.ok()) return SetAside(numbers);
-  LoadedCheckpoint& loaded = *newest;
-  if (loaded.identity.run != run || loaded.identity.site != site) {
+  RETURN_IF_ERROR(unreadable);
+  if (damaged.empty() && foreign) {
     return absl::InvalidArgumentError(absl::StrCat("--checkpoint_dir=", directory_, " holds checkpoints of site ",
-                                                   loaded.identity.site, " in run ", loaded.identity.run,
-                                                   "; this is site ", site, " in run ", run));
+                                                   foreign->site, " in run ", foreign->run, "; this is site ", site,
+                                                   " in run ", run));
   }
-  return *std::move(newest);
+  return SetAside(damaged);
 }
 
 // The site joins anew; the damaged checkpoints stay for people to examine.
-absl::StatusOr<std::optional<LoadedCheckpoint>> CheckpointStore::SetAside(const std::vector<int64_t>& numbers) const {
-  for (const int64_t number : numbers) {
-    const std::string folder = FoldersIn(directory_).Path(number);
+absl::StatusOr<std::optional<LoadedCheckpoint>> CheckpointStore::SetAside(
+    const std::vector<std::string>& folders) const {
+  for (const std::string& folder : folders) {
     std::string aside = folder + ".damaged";
-    for (int i = 2; fs::exists(aside); ++i) aside = absl::StrCat(folder, ".damaged-", i);
+    for (int i = 2; formats::Exists(aside); ++i) aside = absl::StrCat(folder, ".damaged-", i);
     std::error_code error;
     fs::rename(folder, aside, error);
     if (error) return absl::PermissionDeniedError(absl::StrCat("cannot rename ", folder, ": ", error.message()));
@@ -190,17 +217,32 @@ absl::Status CheckpointStore::MakeAgainIfGone(const CheckpointIdentity& identity
   return SaveSession(identity);
 }
 
+std::vector<int64_t> CheckpointStore::OwnNumbers(const CheckpointIdentity& identity) const {
+  std::vector<int64_t> numbers = FoldersIn(directory_).Numbers();
+  std::erase_if(numbers, [&](int64_t number) {
+    const auto sync = ReadSync(FoldersIn(directory_).Path(number));
+    return !sync.ok() || sync->identity.run != identity.run || sync->identity.site != identity.site ||
+           (sync->number != 0 && sync->number != number);
+  });
+  return numbers;
+}
+
 absl::Status CheckpointStore::Save(const CheckpointIdentity& identity, const SiteCheckpoint& checkpoint,
                                    const SaveTrainer& save_trainer, int64_t keep) {
   RETURN_IF_ERROR(MakeAgainIfGone(identity));
-  std::vector<int64_t> numbers = FoldersIn(directory_).Numbers();
-  numbers.push_back(numbers.empty() ? 1 : numbers.back() + 1);
-  const std::string folder = FoldersIn(directory_).Path(numbers.back());
-  const std::string temporary = folder + ".tmp";
+  std::vector<int64_t> numbers = OwnNumbers(identity);
+  const std::vector<int64_t> taken = FoldersIn(directory_).Numbers();
+  int64_t number = numbers.empty() ? 1 : numbers.back() + 1;
   std::error_code error;
+  while (std::ranges::binary_search(taken, number) || fs::exists(FoldersIn(directory_).Path(number) + ".tmp", error)) {
+    ++number;
+  }
+  numbers.push_back(number);
+  const std::string folder = FoldersIn(directory_).Path(number);
+  const std::string temporary = folder + ".tmp";
   fs::create_directory(temporary, error);
   absl::Status status = error ? absl::PermissionDeniedError(absl::StrCat(temporary, ": ", error.message()))
-                              : WriteFolder(temporary, identity, checkpoint, save_trainer);
+                              : WriteFolder(temporary, number, identity, checkpoint, save_trainer);
   if (status.ok()) {
     fs::rename(temporary, folder, error);
     status = error ? absl::PermissionDeniedError(absl::StrCat(folder, ": ", error.message()))

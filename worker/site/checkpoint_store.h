@@ -9,10 +9,10 @@
 //       contribution-3.chunks                sent and not admitted yet
 //       trainer.safetensors                  θ and the inner optimizer (worker/train writes it)
 //
-// A checkpoint is written beside the old ones and renamed when it is whole. Its format is 2; checkpoints of format 1,
-// which have the gradient of the last update (3.staging) instead of the step, are read as well, as are those without
-// digests. Damage is found on reading; the previous checkpoint is then used. If all are damaged, they are set aside
-// (000042.damaged), and the site joins anew. Not thread-safe.
+// A checkpoint is written beside the old ones and renamed when it is whole. It is this site's own where its sync.json
+// says the run, the site and the number of the folder: nothing else is removed or renamed, whatever its name. A copy by
+// another number counts where there is no other. Damage is found on reading; the previous checkpoint is then used. If
+// all are damaged, they are set aside (000042.damaged), and the site joins anew. Not thread-safe.
 #pragma once
 
 #include <functional>
@@ -43,6 +43,7 @@ struct CheckpointIdentity {
 
 struct LoadedCheckpoint {
   CheckpointIdentity identity;
+  int64_t number = 0;  // of the folder that it was written to; 0: it does not say
   SiteCheckpoint site;
   std::string trainer_path;
   std::map<std::string, formats::FileDigest> files;  // beside sync.json, and verified against it
@@ -54,7 +55,7 @@ class CheckpointStore {
   static absl::StatusOr<std::unique_ptr<CheckpointStore>> Open(const std::string& directory);
 
   // The newest whole checkpoint, or nothing; the log names each damaged one and the damage found. INVALID_ARGUMENT if
-  // it belongs to another run or site; the read error if it could not be read.
+  // all belong to other runs or sites; the read error if one could not be read.
   absl::StatusOr<std::optional<LoadedCheckpoint>> Load(const core::RunId& run, const core::SiteId& site);
   // The checkpoints that Load has skipped, newest first: the file, the expected value and the value found.
   const std::vector<std::string>& damage() const { return damage_; }
@@ -76,7 +77,8 @@ class CheckpointStore {
 
   static absl::StatusOr<formats::FileDescriptor> Lock(const std::string& directory);
   absl::Status MakeAgainIfGone(const CheckpointIdentity& identity);
-  absl::StatusOr<std::optional<LoadedCheckpoint>> SetAside(const std::vector<int64_t>& numbers) const;
+  absl::StatusOr<std::optional<LoadedCheckpoint>> SetAside(const std::vector<std::string>& folders) const;
+  std::vector<int64_t> OwnNumbers(const CheckpointIdentity& identity) const;  // ascending
 
   const std::string directory_;
   std::vector<std::string> damage_;

@@ -11,6 +11,9 @@ const SILENT_MS = 5000;        // a stream without an event for this long is bro
 const STREAM_AGAIN_MS = 3000;  // after a stream that worked; twice that at most, so that many pages do not come at once
 const STREAM_REFUSED_MS = 20000;  // after one that never did: the streams are taken, or there are none
 
+// A proxy may show the page at /causeway as well as at /causeway/, from which alone the addresses beside it are right.
+if (!location.pathname.endsWith('/')) history.replaceState(null, '', `${location.pathname}/${location.search}${location.hash}`);
+
 async function getJson(path) {
   const cut = new AbortController();
   const timer = setTimeout(() => cut.abort(), ANSWER_MS);

@@ -71,8 +71,16 @@ const ALARMS = {
     'A site has seen more than is stored here, so no round closes. Start the coordinator on the newer directory, or rebuild it from the sites.'
   ],
   two_coordinators: [
-    'Two coordinators with one state',
-    'A site has spoken with another process of this lineage and epoch. Stop the one that was started by mistake.'
+    'Two coordinators',
+    'Two copies of one state, or two behind one address (a Deployment with replicas: 2, a name with two machines). Stop the one that was started by mistake.'
+  ],
+  two_workers: [
+    'Two workers are one site',
+    'Another process shows the session of a site that trains: a cloned machine, or a copy of its checkpoints. Give it another name and a checkpoint directory of its own.'
+  ],
+  transfers_fail: [
+    'Transfers of a site fail',
+    'Something ends them again and again; the text has its words. Look at what stands between: a proxy with a limit (nginx: client_max_body_size 0), a firewall.'
   ],
   certificate_ending: [
     'A certificate ends soon',

@@ -4,6 +4,8 @@
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "tests/server/calls/coordinator_for_test.h"
 
 namespace causeway::server {
@@ -125,7 +127,7 @@ TEST_F(Gates, TokenThatIsTakenBackEndsTheStreamAtItsNextMessage) {
   ASSERT_TRUE(stream->Read(&answer));
   EXPECT_TRUE(answer.has_welcome()) << answer.ShortDebugString();
   const std::string tokens = kTokens;
-  folder_.Write("tokens", "# a has left\n" + tokens.substr(tokens.find("\nb ") + 1));
+  std::filesystem::rename(folder_.Write("new", "# a has left\n" + tokens.substr(tokens.find("\nb ") + 1)), path);
   v1::SiteMessage progress;
   progress.mutable_progress();
   stream->Write(progress);

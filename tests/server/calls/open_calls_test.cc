@@ -4,6 +4,8 @@
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "core/limits.h"
 #include "server/calls/gate.h"
 #include "server/calls/reactors.h"
@@ -121,7 +123,7 @@ TEST_F(OpenCallsTest, WithdrawnTokenEndsWhatIsOpenAndNothingElse) {
   Wait(of_b, gate.get(), "b", {.token = "beta"});
   gate->Tick();
   EXPECT_FALSE(of_a.finished());
-  folder_.Write("tokens", kTokenOfB);
+  std::filesystem::rename(folder_.Write("new", kTokenOfB), folder_.path() + "/tokens");
   gate->Tick();
   ASSERT_TRUE(of_a.finished());
   EXPECT_EQ(of_a.finished()->error_code(), grpc::StatusCode::UNAUTHENTICATED);

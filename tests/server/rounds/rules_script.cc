@@ -84,7 +84,8 @@ std::optional<RunEvent> RulesScript::EventOf(const std::string& verb, const std:
   const std::string session = line.Word("session", site + "-1");
   const auto fragment = static_cast<core::FragmentId>(line.Number("fragment"));
   if (verb == "join") {
-    return JoinRequest{site, session, line.Numbers("held"), line.Number("checkpoint") != 0, line.Number("stay")};
+    return JoinRequest{
+        site, session, line.Numbers("held"), line.Number("checkpoint") != 0, line.Number("stay"), line.Word("process")};
   }
   if (verb == "ready") return SiteReady{site, session};
   if (verb == "report") {

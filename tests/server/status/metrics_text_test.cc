@@ -38,7 +38,8 @@ TEST(MetricsText, HasWhatOperatorsRelyOn) {
   const std::string text = Text(Snapshot());
   for (const char* line : {
            "causeway_site_up_bytes_total{site=\"datacenter-00\"} 123456789012\n",
-           "causeway_site_steps_total{site=\"datacenter-01\"} 123456\n",
+           "causeway_site_step{site=\"datacenter-01\"} 123456\n",
+           "causeway_site_steps_total{site=\"datacenter-01\"} 0\n",
            "causeway_site_contributing{site=\"datacenter-00\"} 1\n",
            "causeway_site_state{site=\"datacenter-00\",state=\"training\"} 1\n",
            "causeway_site_state{site=\"datacenter-00\",state=\"gone\"} 0\n",

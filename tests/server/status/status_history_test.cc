@@ -80,6 +80,26 @@ TEST_F(StatusHistoryTest, MeanIsOfTheWholeStayAndPeakOfAnySecond) {
   EXPECT_DOUBLE_EQ(site.up_rate.mean, 200);  // 1,000 bytes in 5 s
 }
 
+TEST_F(StatusHistoryTest, CountsNeverFallThoughASiteGoesOnFromAnEarlierStep) {
+  SiteCounts counts;
+  const auto report = [&](int64_t step, double compute_s) {
+    counts = Note([&](StatusSnapshot&, core::Progress& progress) {
+               progress = {.step = step, .tokens = 10 * step, .compute_s = compute_s, .wall_s = compute_s};
+             })
+                 .sites[0]
+                 .counts;
+  };
+  Note();
+  report(1000, 50);  // a site that was there before this life of the coordinator
+  EXPECT_EQ(counts.steps, 0);
+  report(1004, 52);
+  report(980, 1);  // its next process, from a checkpoint
+  report(983, 2.5);
+  EXPECT_EQ(counts.steps, 4 + 3);
+  EXPECT_EQ(counts.tokens, 10 * (4 + 3));
+  EXPECT_EQ(counts.compute_s, 2 + 1 + 1.5);
+}
+
 TEST_F(StatusHistoryTest, RatesOfASiteThatIsGoneStandStill) {
   const auto trains = [](StatusSnapshot& snapshot, core::Progress&) { snapshot.sites[0].up_bytes = 1000; };
   const double mean = Note(trains).sites[0].up_rate.mean;

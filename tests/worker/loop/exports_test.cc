@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "formats/model_export.h"
 #include "tests/formats/temporary_folder.h"
 
 namespace causeway::worker {
@@ -15,9 +16,17 @@ using ::testing::UnorderedElementsAre;
 
 class ExportsTest : public ::testing::Test {
  protected:
-  Exports Make(core::Version every, int keep = 3) {
-    return Exports({.directory = directory_, .every_rounds = every, .keep = keep, .form = {.run_id = "run"}}, manifest_,
-                   [this](const std::string& path, double) { written_.push_back(path); });
+  Exports Make(core::Version every, int keep = 3, const std::string& run = "run") {
+    return Exports(
+        {.directory = directory_, .site = "eu", .every_rounds = every, .keep = keep, .form = {.run_id = run}},
+        manifest_, [this](const std::string& path, double) { written_.push_back(path); });
+  }
+
+  void Write(Exports& exports, const std::vector<core::Version>& versions) const {
+    for (core::Version version : versions) {
+      exports.Write(Copy(version));
+      exports.Finish();
+    }
   }
 
   AnchorCopy Copy(core::Version version) const {
@@ -66,21 +75,55 @@ TEST_F(ExportsTest, OfThemTheNewestStayAndWhatIsNotOursIsLeftAlone) {
   std::filesystem::create_directories(directory_ + "/round-table");
   std::filesystem::create_directories(directory_ + "/notes");
   Exports exports = Make(1, /*keep=*/2);
-  for (core::Version version : {8, 9, 10, 11}) {
-    exports.Write(Copy(version));
-    exports.Finish();
-  }
+  Write(exports, {8, 9, 10, 11});
   EXPECT_THAT(Names(), UnorderedElementsAre("round-000010", "round-000011", "round-table", "notes"));
 }
 
+TEST_F(ExportsTest, ThoseOfAnotherRunAreNeitherCountedNorRemovedNorReplaced) {
+  Exports first = Make(1, /*keep=*/3, "first"), second = Make(1, /*keep=*/2, "second");
+  Write(first, {7, 8, 9});
+  Write(second, {1, 2, 3, 8});
+  EXPECT_THAT(Names(), UnorderedElementsAre("round-000007", "round-000008", "round-000009", "round-000003",
+                                            "round-000008-second"));
+  EXPECT_EQ(formats::FindExport(directory_ + "/round-000008")->run_id, "first");
+  EXPECT_EQ(formats::FindExport(written_.back())->run_id, "second");
+}
+
+TEST_F(ExportsTest, AfterANewBeginningThoseOfTheEarlierRoundsGoFirst) {
+  Exports exports = Make(1, /*keep=*/2);
+  Write(exports, {100, 101});
+  Write(exports, {1, 2});
+  EXPECT_THAT(Names(), UnorderedElementsAre("round-000001", "round-000002"));
+}
+
+TEST_F(ExportsTest, ACopyByAnotherNameStays) {
+  Exports exports = Make(1, /*keep=*/1);
+  Write(exports, {4});
+  for (const char* copy : {"/round-000099", "/round-000004.bak", "/best"}) {
+    std::filesystem::copy(directory_ + "/round-000004", directory_ + copy);
+  }
+  Write(exports, {5, 6});
+  EXPECT_THAT(Names(), UnorderedElementsAre("round-000006", "round-000099", "round-000004.bak", "best"));
+}
+
 TEST_F(ExportsTest, TheSameRoundsAgainReplaceWhatAnEarlierProcessWrote) {
-  std::filesystem::create_directories(directory_ + "/round-000003");
-  std::ofstream(directory_ + "/round-000003/stale") << "x";
   Exports exports = Make(1);
-  exports.Write(Copy(3));
-  exports.Finish();
+  Write(exports, {3});
+  std::ofstream(directory_ + "/round-000003/stale") << "x";
+  Write(exports, {3});
   EXPECT_FALSE(std::filesystem::exists(directory_ + "/round-000003/stale"));
   EXPECT_TRUE(std::filesystem::exists(directory_ + "/round-000003/model.safetensors"));
+}
+
+TEST_F(ExportsTest, WhereAFolderHasTheNameTheRunIsInIt) {
+  std::filesystem::create_directories(directory_ + "/round-000003");
+  std::ofstream(directory_ + "/round-000003/thesis.tex") << "x";
+  std::ofstream(directory_ + "/round-000004-run") << "x";
+  std::ofstream(directory_ + "/round-000004") << "x";
+  Exports exports = Make(1);
+  Write(exports, {3, 4});
+  EXPECT_THAT(written_, UnorderedElementsAre(directory_ + "/round-000003-run"));
+  EXPECT_TRUE(std::filesystem::exists(directory_ + "/round-000003/thesis.tex"));
 }
 
 TEST_F(ExportsTest, OneThatCannotBeWrittenIsNotSaidToBe) {

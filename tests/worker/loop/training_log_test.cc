@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -48,6 +49,21 @@ TEST_F(TrainingLogTest, ALineForEachThingThatHappened) {
   EXPECT_EQ(lines[1], json({{"kind", "eval"}, {"unix_ms", 6}, {"site", "eu"}, {"loss", 1.25}, {"versions", {2, 3}}}));
   EXPECT_EQ(lines[2]["step"], 12);
   EXPECT_EQ(lines[3]["path"], "out/round-000002");
+}
+
+TEST_F(TrainingLogTest, AFileThatWasMovedOrRemovedIsBegunAnew) {
+  const auto log = TrainingLog::Open(path_, "eu");
+  ASSERT_TRUE(log.ok());
+  (*log)->Checkpoint(1, 12, 0.5);
+  std::filesystem::rename(path_, path_ + ".1");
+  (*log)->Checkpoint(2, 13, 0.5);
+  ASSERT_EQ(Lines().size(), 1u);
+  EXPECT_EQ(Lines()[0]["step"], 13);
+  std::filesystem::remove(path_);
+  std::ofstream(path_).close();  // as `create` of logrotate does
+  (*log)->Checkpoint(3, 14, 0.5);
+  ASSERT_EQ(Lines().size(), 1u);
+  EXPECT_EQ(Lines()[0]["step"], 14);
 }
 
 TEST_F(TrainingLogTest, NumbersThatAreNotFiniteAreNull) {

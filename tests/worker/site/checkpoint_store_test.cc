@@ -21,6 +21,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 const CheckpointIdentity kIdentity = {.run = "run", .site = "eu", .session = "5e551071", .lineage = "11"};
 
@@ -127,6 +128,62 @@ TEST_F(CheckpointStoreTest, OfAnotherSiteIsRefused) {
               HasSubstr("holds checkpoints of site eu in run run; this is site us in run run"));
 }
 
+// ---- Folders of others ----
+
+class SharedFolder : public CheckpointStoreTest {
+ protected:
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
+      const std::string name = entry.path().filename();
+      if (name != "lock") names.push_back(name);
+    }
+    return names;
+  }
+};
+
+TEST_F(SharedFolder, IsLeftAsItIsButForItsOwnCheckpoints) {
+  for (const char* name : {"202401/notes", "thesis.tmp/chapter", "202402.tmp/data", "000002.csv", "7"}) {
+    std::filesystem::create_directories(std::filesystem::path(folder_ / name).parent_path());
+    folder_.Write(name, "x");
+  }
+  std::filesystem::create_directories(folder_ / "000003.tmp");
+  folder_.Write("000003.tmp/sync.safetensors", "from an interrupted save");
+  auto store = *CheckpointStore::Open(folder_.path());
+  EXPECT_FALSE(store->Load("run", "eu")->has_value());
+  for (core::Step step : {10, 20, 30, 40}) ASSERT_TRUE(Save(*store, step).ok());
+  EXPECT_EQ((*store->Load("run", "eu"))->site.facts.step, 40);
+  EXPECT_THAT(Names(),
+              UnorderedElementsAre("202401", "thesis.tmp", "202402.tmp", "000002.csv", "7", "000003", "000004"));
+}
+
+TEST_F(SharedFolder, ACopyStaysAndCountsOnlyWhereThereIsNoOther) {
+  auto store = *CheckpointStore::Open(folder_.path());
+  for (core::Step step : {10, 20}) ASSERT_TRUE(Save(*store, step).ok());
+  std::filesystem::copy(folder_ / "000002", folder_ / "20261128");
+  for (core::Step step : {30, 40, 50}) ASSERT_TRUE(Save(*store, step).ok());
+  EXPECT_EQ((*store->Load("run", "eu"))->site.facts.step, 50);
+  EXPECT_THAT(Names(), UnorderedElementsAre("20261128", "000004", "000005"));
+  for (const char* name : {"000004", "000005"}) std::filesystem::remove_all(folder_ / name);
+  EXPECT_EQ((*store->Load("run", "eu"))->site.facts.step, 20);
+  ASSERT_TRUE(Save(*store, 60).ok());
+  EXPECT_EQ((*store->Load("run", "eu"))->site.facts.step, 60);
+}
+
+TEST_F(SharedFolder, CheckpointsOfAnotherRunBesideOwnOnesAreNoneOfOurs) {
+  auto store = *CheckpointStore::Open(folder_.path());
+  for (core::Step step : {10, 20, 30}) ASSERT_TRUE(Save(*store, step).ok());
+  const CheckpointIdentity other = {.run = "other", .site = "eu", .session = "1", .lineage = "2"};
+  const auto trainer = [](const std::string& path) -> absl::StatusOr<formats::FileDigest> {
+    if (auto status = formats::WriteFileAtomically(path, "θ"); !status.ok()) return status;
+    return formats::DigestOfFile(path);
+  };
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(store->Save(other, checkpoint_, trainer, 1).ok());
+  EXPECT_THAT(Names(), UnorderedElementsAre("000002", "000003", "000005"));
+  EXPECT_EQ((*store->Load("run", "eu"))->site.facts.step, 30);
+  EXPECT_EQ((*store->Load("other", "eu"))->identity, other);
+}
+
 // ---- Damage ----
 
 class DamagedCheckpoint : public CheckpointStoreTest {
@@ -203,7 +260,7 @@ TEST_F(DamagedCheckpoint, WithoutDigestsItIsPassedOver) {
 }
 
 TEST_F(DamagedCheckpoint, OneOfAnotherFormatIsNotDamagedButRefused) {
-  for (const int format : {1, 5}) {
+  for (const int format : {1, 6}) {
     for (const char* name : {"000001/sync.json", "000002/sync.json"}) {
       nlohmann::json json = nlohmann::json::parse(*formats::ReadFile(folder_ / name, 1 << 20));
       json.erase("digest");
@@ -212,7 +269,7 @@ TEST_F(DamagedCheckpoint, OneOfAnotherFormatIsNotDamagedButRefused) {
     }
     const absl::Status status = store_->Load("run", "eu").status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("expected format 2 to 4, got ", format)));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("expected format 2 to 5, got ", format)));
   }
 }
 

@@ -1,0 +1,123 @@
+#include "transport/first_address.h"
+
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/clock.h"
+#include "core/mutex.h"
+#include "formats/posix_file.h"
+
+namespace causeway::transport {
+namespace {
+
+constexpr int64_t kApartMs = 250;
+constexpr int64_t kTimeoutMs = 5'000;
+
+struct Candidate {
+  sockaddr_storage at = {};
+  socklen_t bytes = 0;
+  std::string host;  // numeric
+};
+
+// The one that answered last, by name and port, for the life of the process.
+struct Remembered {
+  core::Mutex mutex;
+  std::map<std::string, std::string> hosts ABSL_GUARDED_BY(mutex);
+
+  static Remembered& OfProcess() {
+    static Remembered* const remembered = new Remembered;
+    return *remembered;
+  }
+};
+
+std::vector<Candidate> CandidatesOf(const core::Address& address) {
+  addrinfo* found = nullptr;
+  const addrinfo hints{.ai_flags = AI_ADDRCONFIG, .ai_socktype = SOCK_STREAM};
+  if (::getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &found) != 0) return {};
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> all(found, ::freeaddrinfo);
+  std::vector<Candidate> of_first, of_other;  // families
+  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+    Candidate one{.bytes = entry->ai_addrlen};
+    std::memcpy(&one.at, entry->ai_addr, entry->ai_addrlen);
+    char host[NI_MAXHOST] = "";
+    if (::getnameinfo(entry->ai_addr, entry->ai_addrlen, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0) continue;
+    one.host = host;
+    (entry->ai_family == found->ai_family ? of_first : of_other).push_back(one);
+  }
+  std::vector<Candidate> candidates;
+  for (size_t i = 0; i < std::max(of_first.size(), of_other.size()); ++i) {
+    if (i < of_first.size()) candidates.push_back(of_first[i]);
+    if (i < of_other.size()) candidates.push_back(of_other[i]);
+  }
+  Remembered& remembered = Remembered::OfProcess();
+  const core::MutexLock lock(remembered.mutex);
+  const auto last = remembered.hosts.find(address.Text());
+  if (last == remembered.hosts.end()) return candidates;
+  std::ranges::stable_partition(candidates, [&](const Candidate& one) { return one.host == last->second; });
+  return candidates;
+}
+
+// Index of the first that answers, −1: none.
+int Race(const std::vector<Candidate>& candidates) {
+  const core::Clock& clock = core::SystemClock();
+  std::vector<formats::FileDescriptor> sockets;
+  std::vector<pollfd> polled;
+  size_t failed = 0;
+  int64_t next_ms = clock.NowMs(), end_ms = next_ms + kTimeoutMs;
+  while (failed < candidates.size() && clock.NowMs() < end_ms) {
+    const size_t begun = sockets.size();
+    if (begun < candidates.size() && (clock.NowMs() >= next_ms || failed == begun)) {
+      const Candidate& one = candidates[begun];
+      sockets.emplace_back(::socket(one.at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      const int socket = sockets.back().get();
+      const int result = ::connect(socket, reinterpret_cast<const sockaddr*>(&one.at), one.bytes);
+      if (result == 0) return static_cast<int>(begun);
+      const bool waits = errno == EINPROGRESS;
+      failed += waits ? 0 : 1;
+      polled.push_back({.fd = waits ? socket : -1, .events = POLLOUT, .revents = 0});
+      next_ms = clock.NowMs() + kApartMs;
+      end_ms = next_ms + kTimeoutMs;
+      continue;
+    }
+    const int64_t until_ms = begun < candidates.size() ? next_ms : end_ms;
+    const auto wait_ms = static_cast<int>(std::max<int64_t>(1, until_ms - clock.NowMs()));
+    if (::poll(polled.data(), polled.size(), wait_ms) < 0 && errno != EINTR) return -1;
+    for (size_t i = 0; i < polled.size(); ++i) {
+      if (polled[i].fd < 0 || polled[i].revents == 0) continue;
+      int error = 0;
+      socklen_t bytes = sizeof(error);
+      ::getsockopt(polled[i].fd, SOL_SOCKET, SO_ERROR, &error, &bytes);
+      if (error == 0) return static_cast<int>(i);
+      polled[i].fd = -1;
+      ++failed;
+    }
+  }
+  return -1;
+}
+
+}  // namespace
+
+std::optional<core::Address> FirstThatAnswers(const core::Address& address) {
+  if (core::IsNumericAddress(address.host)) return std::nullopt;
+  const std::vector<Candidate> candidates = CandidatesOf(address);
+  if (candidates.size() < 2) return std::nullopt;
+  const int first = Race(candidates);
+  if (first < 0) return std::nullopt;
+  Remembered& remembered = Remembered::OfProcess();
+  const core::MutexLock lock(remembered.mutex);
+  remembered.hosts[address.Text()] = candidates[first].host;
+  return core::Address{candidates[first].host, address.port};
+}
+
+}  // namespace causeway::transport

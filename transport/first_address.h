@@ -1,0 +1,18 @@
+// The addresses of a name that has several, tried 250 ms apart as in RFC 8305, section 5: gRPC tries them one after the
+// other, and waits for one that never answers (IPv6 that leads nowhere, a machine that is gone) as long as for a slow
+// one.
+//
+//   getaddrinfo ─► the one that answered last, then families in turn ─► connect … 250 ms … connect … ─► the first
+#pragma once
+
+#include <optional>
+
+#include "core/address.h"
+
+namespace causeway::transport {
+
+// Numeric, with the port. None: the name has one address or none, is one itself, or none of them answers within
+// five seconds; gRPC then does what it does, and says why. Thread-safe; blocks.
+std::optional<core::Address> FirstThatAnswers(const core::Address& address);
+
+}  // namespace causeway::transport
