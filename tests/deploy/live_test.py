@@ -180,9 +180,15 @@ class Probes(Live):
         self.assertEqual(1, code)
         self.assertIn("not causeway-worker", said)
 
+    def test_a_worker_that_is_not_process_1_is_found_by_its_program_and_its_directory(self):
+        for site in ("eu", "us"):
+            self.assertEqual((0, ""), self.health("causeway-worker-health", self.folder / f"checkpoints-{site}"))
+
     def test_a_worker_whose_newest_checkpoint_is_old_is_not_healthy(self):
-        old = self.folder / "old" / "000007"
-        old.mkdir(parents=True)
+        old = self.folder / "old" / "000007" / "sync.json"
+        old.parent.mkdir(parents=True)
+        (self.folder / "old" / "202611").mkdir()  # another's, and new
+        old.touch()
         os.utime(old, (time.time() - 100, time.time() - 100))
         pid = str(self.run_.processes["eu"].pid)
         eventually(lambda: self.health("causeway-worker-health", self.folder / "old", CAUSEWAY_WORKER_PID=pid,
