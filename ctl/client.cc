@@ -31,7 +31,7 @@ Client::Client(const transport::Address& coordinator, const transport::ChannelOp
       options_(options),
       stub_(v1::Coordinator::NewStub(
           transport::MakeChannel(coordinator, options, transport::Traffic::kBulk,
-                                 options.proxy ? std::nullopt : transport::FirstThatAnswers(coordinator)))) {}
+                                 options.proxy ? std::nullopt : transport::FirstThatAnswers(coordinator, "")))) {}
 
 absl::Status Client::Wrong(const grpc::Status& status) const {
   const auto code = static_cast<absl::StatusCode>(status.error_code());

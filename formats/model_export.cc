@@ -102,7 +102,12 @@ absl::Status CheckReplacesNothingElse(const std::string& dir, const ExportForm& 
   const std::optional<ExportFound> found = FindExport(dir);
   if (found && found->run_id == form.run_id) return absl::OkStatus();
   for (const std::string& name : NamesIn(dir).value_or(std::vector<std::string>())) {
-    if (!form.files.contains(name) && !absl::StrContains(name, ".safetensors")) continue;
+    const auto own = form.files.find(name);
+    if (own == form.files.end() && !(absl::StrContains(name, ".safetensors") && !absl::EndsWith(name, ".tmp")))
+      continue;
+    // An export that was interrupted has left files and no weights.
+    if (own != form.files.end() && ReadFile(dir + "/" + name, std::ssize(own->second)).value_or("") == own->second)
+      continue;
     return absl::FailedPreconditionError(
         absl::StrCat("expected a folder without a model, or with an export of run ", form.run_id, ", got ", dir,
                      found ? absl::StrCat(" with an export of run ", found->run_id)

@@ -62,14 +62,14 @@ absl::StatusOr<std::optional<std::string>> WatchedFile::ReadIfChanged() {
   if (stamp_ == stamp && !failed_) return std::nullopt;
   if (stamp_ && stamp.inode == stamp_->inode && stamp.bytes < stamp_->bytes) {
     const int64_t now_ms = clock_->NowMs();
-    if (std::exchange(shorter_, stamp) != stamp) shorter_ms_ = now_ms;
-    if (now_ms - shorter_ms_ < kSettlesMs) return std::nullopt;
+    if (!shorter_ms_) shorter_ms_ = now_ms;
+    if (now_ms - *shorter_ms_ < kSettlesMs) return std::nullopt;
   }
   absl::StatusOr<std::string> text = ReadNamedFile(flag_, path_);
   failed_ = !text.ok();
   RETURN_IF_ERROR(text.status());
   stamp_ = stamp;
-  shorter_.reset();
+  shorter_ms_.reset();
   return *std::move(text);
 }
 

@@ -54,10 +54,9 @@ class WatchedFile {
 
   std::string flag_, path_;
   const core::Clock* clock_ = &core::SystemClock();
-  std::optional<Stamp> stamp_;    // none: not read yet
-  std::optional<Stamp> shorter_;  // in its place, and since when
-  int64_t shorter_ms_ = 0;
-  bool failed_ = false;  // the last look, so that the next one reads
+  std::optional<Stamp> stamp_;         // none: not read yet
+  std::optional<int64_t> shorter_ms_;  // since when it is, in its place
+  bool failed_ = false;                // the last look, so that the next one reads
 };
 
 }  // namespace causeway::formats

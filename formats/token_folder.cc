@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/check.h"
+#include "core/xxh3.h"
 #include "formats/mapped_file.h"
 
 namespace causeway::formats {
@@ -44,18 +45,15 @@ bool SameBytes(const std::string& a, const std::string& b) {
   return mapped_a.ok() && mapped_b.ok() && std::ranges::equal(mapped_a->bytes(), mapped_b->bytes());
 }
 
-// One file by two names, or a copy: of large files the first and the last MiB are compared before the rest.
-bool IsTwin(const std::string& file, const std::string& other) {
+// The size of a file, and a digest of its first and last MiB: files of which they differ are different.
+std::pair<size_t, uint64_t> EndsOf(const std::string& path) {
   constexpr size_t kEnds = 1 << 20;
-  std::error_code error;
-  if (fs::equivalent(file, other, error)) return true;
-  const auto mapped = MappedFile::Map(file), mapped_other = MappedFile::Map(other);
-  if (!mapped.ok() || !mapped_other.ok()) return false;
-  const auto a = mapped->bytes(), b = mapped_other->bytes();
-  if (a.size() != b.size() || a.empty()) return false;
-  const size_t ends = std::min(kEnds, a.size());
-  return std::ranges::equal(a.last(ends), b.last(ends)) && std::ranges::equal(a.first(ends), b.first(ends)) &&
-         std::ranges::equal(a, b);
+  const auto mapped = MappedFile::Map(path);
+  if (!mapped.ok()) return {};
+  const auto bytes = mapped->bytes();
+  const size_t ends = std::min(kEnds, bytes.size());
+  const uint64_t both[] = {core::Xxh3(bytes.data(), ends), core::Xxh3(bytes.last(ends).data(), ends)};
+  return {bytes.size(), core::Xxh3(both, sizeof both)};
 }
 
 // fineweb_val_000000.bin, validation.txt: a word of the name.
@@ -160,9 +158,9 @@ absl::StatusOr<TokenFolder> FindTokenFiles(const std::string& path, const std::s
   for (auto& [ending, ones] : names) {
     if (ending != chosen) folder.other[ending] = std::move(ones);
   }
-  std::map<uintmax_t, std::vector<std::string>> by_size;
+  std::map<std::pair<size_t, uint64_t>, std::vector<std::string>> by_ends;
   // Files before links to them.
-  std::ranges::stable_partition(names[chosen], [&](const std::string& name) {
+  std::stable_partition(names[chosen].begin(), names[chosen].end(), [&](const std::string& name) {
     std::error_code error;
     return !fs::is_symlink(fs::path(path) / name, error);
   });
@@ -172,9 +170,11 @@ absl::StatusOr<TokenFolder> FindTokenFiles(const std::string& path, const std::s
       folder.held_out.push_back(name);
       continue;
     }
-    std::error_code error;
-    std::vector<std::string>& alike = by_size[fs::file_size(file, error)];
-    const auto twin = std::ranges::find_if(alike, [&](const std::string& other) { return IsTwin(file, other); });
+    std::vector<std::string>& alike = by_ends[EndsOf(file)];
+    const auto twin = std::ranges::find_if(alike, [&](const std::string& other) {
+      std::error_code error;
+      return fs::equivalent(file, other, error) || SameBytes(file, other);
+    });
     if (twin != alike.end()) {
       folder.twins.push_back(absl::StrCat(name, " (", fs::path(*twin).filename().string(), " again)"));
       continue;

@@ -84,6 +84,7 @@ void Answers::Heard(const std::string& lineage, int64_t now_ms) {
 }
 
 void Answers::Heard(const v1::CoordinatorMessage& message, int64_t now_ms) {
+  if (message.has_refused()) return;  // by one that has not welcomed this site; the call's end says which
   std::string lineage;
   {
     core::MutexLock lock(mutex_);

@@ -8,14 +8,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/clock.h"
-#include "core/mutex.h"
 #include "formats/posix_file.h"
 
 namespace causeway::transport {
@@ -30,18 +28,7 @@ struct Candidate {
   std::string host;  // numeric
 };
 
-// The one that answered last, by name and port, for the life of the process.
-struct Remembered {
-  core::Mutex mutex;
-  std::map<std::string, std::string> hosts ABSL_GUARDED_BY(mutex);
-
-  static Remembered& OfProcess() {
-    static Remembered* const remembered = new Remembered;
-    return *remembered;
-  }
-};
-
-std::vector<Candidate> CandidatesOf(const core::Address& address) {
+std::vector<Candidate> CandidatesOf(const core::Address& address, const std::string& preferred) {
   addrinfo* found = nullptr;
   const addrinfo hints{.ai_flags = AI_ADDRCONFIG, .ai_socktype = SOCK_STREAM};
   if (::getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &found) != 0) return {};
@@ -60,11 +47,8 @@ std::vector<Candidate> CandidatesOf(const core::Address& address) {
     if (i < of_first.size()) candidates.push_back(of_first[i]);
     if (i < of_other.size()) candidates.push_back(of_other[i]);
   }
-  Remembered& remembered = Remembered::OfProcess();
-  const core::MutexLock lock(remembered.mutex);
-  const auto last = remembered.hosts.find(address.Text());
-  if (last == remembered.hosts.end()) return candidates;
-  std::ranges::stable_partition(candidates, [&](const Candidate& one) { return one.host == last->second; });
+  std::stable_partition(candidates.begin(), candidates.end(),
+                        [&](const Candidate& one) { return one.host == preferred; });
   return candidates;
 }
 
@@ -108,16 +92,12 @@ int Race(const std::vector<Candidate>& candidates) {
 
 }  // namespace
 
-std::optional<core::Address> FirstThatAnswers(const core::Address& address) {
+std::optional<core::Address> FirstThatAnswers(const core::Address& address, const std::string& preferred) {
   if (core::IsNumericAddress(address.host)) return std::nullopt;
-  const std::vector<Candidate> candidates = CandidatesOf(address);
+  const std::vector<Candidate> candidates = CandidatesOf(address, preferred);
   if (candidates.size() < 2) return std::nullopt;
   const int first = Race(candidates);
-  if (first < 0) return std::nullopt;
-  Remembered& remembered = Remembered::OfProcess();
-  const core::MutexLock lock(remembered.mutex);
-  remembered.hosts[address.Text()] = candidates[first].host;
-  return core::Address{candidates[first].host, address.port};
+  return first < 0 ? std::nullopt : std::optional(core::Address{candidates[first].host, address.port});
 }
 
 }  // namespace causeway::transport

@@ -2,17 +2,19 @@
 // other, and waits for one that never answers (IPv6 that leads nowhere, a machine that is gone) as long as for a slow
 // one.
 //
-//   getaddrinfo ─► the one that answered last, then families in turn ─► connect … 250 ms … connect … ─► the first
+//   getaddrinfo ─► the preferred one, then families in turn ─► connect … 250 ms … connect … ─► the first
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "core/address.h"
 
 namespace causeway::transport {
 
-// Numeric, with the port. None: the name has one address or none, is one itself, or none of them answers within
-// five seconds; gRPC then does what it does, and says why. Thread-safe; blocks.
-std::optional<core::Address> FirstThatAnswers(const core::Address& address);
+// Numeric, with the port; `preferred`: the host that is tried first, if the name has it still; "": none. None: the name
+// has one address or none, is one itself, or none of them answers within five seconds; gRPC then does what it does, and
+// says why. Thread-safe; blocks.
+std::optional<core::Address> FirstThatAnswers(const core::Address& address, const std::string& preferred);
 
 }  // namespace causeway::transport

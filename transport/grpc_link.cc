@@ -58,7 +58,6 @@ LinkOptions WithAnswers(LinkOptions options) {
   return options;
 }
 
-constexpr int64_t kFailingMs = 10'000;                     // in which the first attempts of a transfer may break
 constexpr auto kLeaveTimeout = std::chrono::seconds(2);    // for the coordinator to receive our leave
 constexpr auto kFinishTimeout = std::chrono::seconds(30);  // the same at the end of the run: it may restart meanwhile
 
@@ -180,6 +179,7 @@ void GrpcLink::Connect() {
   for (core::CodecId codec : core::kAllCodecs) join.add_codecs(static_cast<uint32_t>(codec));
   const Standing standing = listener_->GetStanding();
   ToProto(standing, &join);
+  wire_->Dial();
   core::MutexLock lock(mutex_);
   if (session_.over()) return;
   session_.Join(standing.joining, &join);

@@ -7,7 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/limits.h"
 #include "core/mutex.h"
+#include "core/text.h"
 #include "transport/messages.h"
 
 namespace causeway::transport {
@@ -362,14 +364,12 @@ void Transfer::Break() {
   if (!broke_at_) broke_at_ = core::SystemClock().Now();
 }
 
-int Transfer::attempts() const {
-  core::MutexLock lock(mutex_);
-  return attempts_;
-}
-
 std::string Transfer::WhyItBroke() const {
-  return absl::StrCat(What(), " was ended", attempts_ > 1 ? absl::StrCat(" ", attempts_, " times in a row") : "", ": ",
-                      status_.error_message().empty() ? "without a reason" : status_.error_message());
+  const int attempts = attempts_;
+  const std::string text =
+      absl::StrCat(What(), " was ended", attempts > 1 ? absl::StrCat(" ", attempts, " times in a row") : "", ": ",
+                   status_.error_message().empty() ? "without a reason" : status_.error_message());
+  return core::Clipped(core::InOneLine(text), core::kMaxSiteTextBytes);
 }
 
 void Transfer::StreamEnded(const grpc::Status& status) {

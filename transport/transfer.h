@@ -7,6 +7,7 @@
 // Launch is called by the link while no attempt is running; everything else is thread-safe.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -55,7 +56,7 @@ class Transfer {
   // Whether it was made for an earlier stay than the site is welcomed to: the coordinator would refuse it for ever.
   virtual bool IsOfEarlierStay(int64_t /*welcomed*/) const { return false; }
 
-  int attempts() const;  // in a row without progress
+  int attempts() const { return attempts_; }  // in a row without progress
   // For an attempt that is over and did not finish.
   core::Clock::TimePoint broke_at() const { return broke_at_.value(); }
   // "upload of fragment 2 was ended 5 times in a row: …"
@@ -73,10 +74,10 @@ class Transfer {
   virtual bool TakeOutcome() = 0;
   virtual std::string What() const = 0;  // "upload of fragment 2"
 
-  mutable core::Mutex mutex_;
+  core::Mutex mutex_;
   LinkMeter* meter_ ABSL_GUARDED_BY(mutex_) = nullptr;
   ShownProofs* proofs_ = nullptr;  // thread-safe
-  int attempts_ = 0;               // in a row without progress; under the lock while streams run
+  std::atomic<int> attempts_ = 0;  // in a row without progress
   // Why the attempt broke; if there are several reasons, one that a retry does not cure. Read when no stream is
   // running.
   grpc::Status status_;

@@ -77,11 +77,11 @@ void TransferQueue::Retry(const Transfer& transfer, int attempts, int64_t broke_
 
 std::string TransferQueue::Failing(int64_t now_ms) const {
   constexpr int64_t kFailsForMs = 10'000;
+  constexpr int kSeveral = 3;
   for (const Pending& pending : pending_) {
-    const bool fails = !pending.failed.empty() && pending.transfer->attempts() > 0;
+    const bool fails = !pending.failed.empty() && pending.transfer->attempts() >= kSeveral;
     if (fails && now_ms - pending.failing_ms >= kFailsForMs) return pending.failed;
   }
-  constexpr int kSeveral = 3;
   return foreign_.attempts >= kSeveral && now_ms - foreign_.last_ms <= kForeignMs ? foreign_.why : "";
 }
 

@@ -3,6 +3,7 @@
 #include <grpcpp/alarm.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include <atomic>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -31,22 +32,45 @@ class GrpcWire final : public Wire {
   GrpcWire(const Address& coordinator, const ChannelOptions& options)
       : coordinator_(coordinator),
         options_(options),
-        at_(options.proxy ? std::nullopt : FirstThatAnswers(coordinator)),
+        at_(options.proxy ? std::nullopt : FirstThatAnswers(coordinator, "")),
         control_(MakeControl(at_)) {}
 
   grpc::Status Describe(const core::SiteId& site, absl::FunctionRef<bool()> cancelled,
                         v1::RunDescription& description) override {
+    Dial();
     return AskForDescription(*Control()->stub, site, cancelled, description);
   }
 
   bool AwaitConnected(core::Clock::TimePoint until) override {
     const core::Clock& clock = core::SystemClock();
-    std::shared_ptr<grpc::Channel> channel;
+    const std::shared_ptr<ControlChannel> control = Control();
+    const bool connected = control->channel->WaitForConnected(clock.Calendar() + (until - clock.Now()));
+    if (connected) control->worked = true;
+    return connected;
+  }
+
+  // At the first of the name's addresses that answers, the present one before the others if it has worked. One that
+  // takes connections and is no coordinator's is left to gRPC, which tries the next.
+  void Dial() override {
+    if (options_.proxy) return;
+    const std::shared_ptr<ControlChannel> control = Control();
+    if (control->channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
+      control->worked = true;
+      return;
+    }
+    std::optional<Address> before, at;
     {
       core::MutexLock lock(mutex_);
-      channel = control_->channel;
+      before = at_;
     }
-    return channel->WaitForConnected(clock.Calendar() + (until - clock.Now()));
+    const bool misled = before && control->tried.exchange(true) && !control->worked;
+    if (!misled) at = FirstThatAnswers(coordinator_, before && control->worked ? before->host : "");
+    if ((at ? at->host : "") == (before ? before->host : "")) return;
+    std::vector<std::shared_ptr<grpc::GenericStub>> replaced;
+    core::MutexLock lock(mutex_);
+    at_ = at;
+    control_ = MakeControl(at_);
+    replaced.swap(bulk_stubs_);
   }
 
   void Prepare(grpc::ClientContext& context, ControlCall& call) override {
@@ -58,6 +82,7 @@ class GrpcWire final : public Wire {
   }
 
   std::unique_ptr<FollowCall> Follow(grpc::ClientContext& context) override {
+    Dial();
     return Control()->stub->Follow(&context);
   }
 
@@ -76,32 +101,22 @@ class GrpcWire final : public Wire {
 
  private:
   struct ControlChannel {
+    ControlChannel(std::shared_ptr<grpc::Channel> its_channel, std::unique_ptr<v1::Coordinator::Stub> its_stub)
+        : channel(std::move(its_channel)), stub(std::move(its_stub)) {}
+
     std::shared_ptr<grpc::Channel> channel;
     std::unique_ptr<v1::Coordinator::Stub> stub;
+    std::atomic<bool> tried = false, worked = false;
   };
 
   std::shared_ptr<ControlChannel> MakeControl(const std::optional<Address>& at) const {
     auto channel = MakeChannel(coordinator_, options_, Traffic::kControl, at);
     auto stub = v1::Coordinator::NewStub(channel);
-    return std::make_shared<ControlChannel>(ControlChannel{std::move(channel), std::move(stub)});
+    return std::make_shared<ControlChannel>(std::move(channel), std::move(stub));
   }
 
-  // For a call that begins: where it has no connection, at the address of the name that answers now. The bulk calls
-  // follow.
   std::shared_ptr<ControlChannel> Control() {
-    {
-      core::MutexLock lock(mutex_);
-      if (options_.proxy || control_->channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY)
-        return control_;
-    }
-    const std::optional<Address> at = FirstThatAnswers(coordinator_);
-    std::vector<std::shared_ptr<grpc::GenericStub>> replaced;
     core::MutexLock lock(mutex_);
-    if (at && (!at_ || at->host != at_->host)) {
-      at_ = at;
-      control_ = MakeControl(at_);
-      replaced.swap(bulk_stubs_);
-    }
     return control_;
   }
 

@@ -37,6 +37,9 @@ class Wire {
 
   virtual ~Wire() = default;
 
+  // Finds where the coordinator is, if there is no connection. May take seconds; call it before a call is prepared, and
+  // with no lock that others wait for.
+  virtual void Dial() {}
   // Asks for the run's description, in one attempt of at most five seconds; gives up if cancelled.
   virtual grpc::Status Describe(const core::SiteId& site, absl::FunctionRef<bool()> cancelled,
                                 v1::RunDescription& description) = 0;

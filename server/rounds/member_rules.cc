@@ -46,6 +46,7 @@ void MemberRules::Connect(const SiteId& site, const std::string& process, bool r
   RunFacts::Link& link = facts_.links[site];
   RunFacts::Link now{.connected = true, .deadline_ms = facts_.now_ms + lease_ms(), .gave_ms = facts_.now_ms};
   now.process = process;
+  now.former = link.process == process ? link.former : link.process;
   if (resumed) {
     now.completed_at = std::move(link.completed_at);
     now.merged = link.merged;
@@ -203,7 +204,7 @@ JoinDecision MemberRules::WhyPlaceIsTaken(const JoinRequest& request) {
                                                "that has the same checkpoint"),
                         .rival = true};
   const int64_t asks_ms = facts_.now_ms - link.rival_ms;
-  if (asks_ms < lease_ms()) {
+  if (asks_ms < lease_ms() || request.process == link.former) {
     decision.retry_after_ms = std::min<int64_t>(kAliveMs, lease_ms() / 2);
     absl::StrAppend(&decision.reason, "; this one waits for its end");
   } else {

@@ -30,9 +30,9 @@ struct RunFacts {
     int64_t gave_ms = 0;        // of one that is to leave: its last contribution since, or when it was asked
     core::Step entry_step = 0;  // the one sent to it; reports of earlier steps predate its arrival
     std::string standing_still;
-    std::string process;         // whose stream it is
-    int64_t rival_ms = 0;        // since when another asks again and again; 0: none does
-    int64_t rival_asked_ms = 0;  // last
+    std::string process, former;  // whose stream it is, and whose it was before
+    int64_t rival_ms = 0;         // since when another asks again and again; 0: none does
+    int64_t rival_asked_ms = 0;   // last
   };
 
   RunFacts(const RoundSettings& its_settings, core::RoundState its_state, int64_t its_now_ms);

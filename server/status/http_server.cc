@@ -52,6 +52,16 @@ class BudgetedHttpServer : public httplib::Server {
 
  private:
   bool process_and_close_socket(socket_t socket) override;
+  // The library has no public way to serve a connection from a stream of ours: its own differs between versions.
+  template <typename Stream>
+  bool Process(Stream& stream) {
+    bool closed = false;
+    if constexpr (requires { process_request(stream, true, closed, nullptr); }) {  // 0.11, Debian 12
+      return process_request(stream, /*close_connection=*/true, closed, nullptr);
+    } else {  // 0.18, Debian 13: addresses and ports of both ends, which are not asked for
+      return process_request(stream, "", 0, "", 0, /*close_connection=*/true, closed, nullptr);
+    }
+  }
 };
 
 using core::Clock;
@@ -126,18 +136,22 @@ class BudgetedPool final : public httplib::TaskQueue {
  public:
   BudgetedPool(int threads, int most) : pool_(threads), most_(most) {}
 
-  void enqueue(std::function<void()> serve) override {
+  // Whether it was taken, where the library asks: version 0.11 does not.
+  using Taken = decltype(std::declval<httplib::TaskQueue&>().enqueue(std::function<void()>()));
+
+  Taken enqueue(std::function<void()> serve) override {
     if (++open_ <= most_) {
       pool_.enqueue([this, serve = std::move(serve)] {
         serve();
         --open_;
       });
-      return;
+    } else {
+      refuses = true;
+      serve();
+      refuses = false;
+      --open_;
     }
-    refuses = true;
-    serve();
-    refuses = false;
-    --open_;
+    return static_cast<Taken>(true);
   }
   void shutdown() override { pool_.shutdown(); }
 
@@ -169,8 +183,7 @@ bool BudgetedHttpServer::process_and_close_socket(socket_t socket) {
   } else {
     TimedStream stream(socket);
     served = &stream;
-    bool closed = false;
-    answered = process_request(stream, /*close_connection=*/true, closed, nullptr);
+    answered = Process(stream);
     served = nullptr;
     ::shutdown(socket, SHUT_RDWR);
   }

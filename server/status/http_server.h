@@ -5,7 +5,7 @@
 //   connection ─► a thread of the pool ─► StatusBoard (rendered once, shared) ─► socket
 //
 // cpp-httplib serves each connection on a thread of its pool, so everything that holds a thread is bounded: streams of
-// /events by their number, beyond which a page polls; everything else by the budget of budgeted_http.h, and by send
+// /events by their number, beyond which a page polls; everything else by the budget of its .cc, and by send
 // buffers that hold a whole answer, so that a client which never reads holds no thread. Ranges are not served.
 #pragma once
 

@@ -161,6 +161,9 @@ TEST(ModelExport, ReplacesItsOwnRunsAndNoOtherModel) {
   folder.Write("base/model-00001-of-00002.safetensors", "weights");
   EXPECT_THAT(why("base"), HasSubstr("with a model-00001-of-00002.safetensors that no export has written"));
   folder.Write("config/config.json", "{}");
+  folder.Write("config/model.safetensors.tmp", "half");
+  EXPECT_EQ(why("config"), "") << "an export was interrupted";
+  folder.Write("config/config.json", "{\"model_type\": \"gpt2\"}");
   EXPECT_THAT(why("config"), HasSubstr("with a config.json that no export has written"));
 }
 

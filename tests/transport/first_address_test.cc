@@ -10,10 +10,10 @@ namespace causeway::transport {
 namespace {
 
 TEST(FirstAddress, IsAskedForNamesWithSeveralAlone) {
-  EXPECT_EQ(FirstThatAnswers({"127.0.0.1", 7077}), std::nullopt);
-  EXPECT_EQ(FirstThatAnswers({"::1", 7077}), std::nullopt);
-  EXPECT_EQ(FirstThatAnswers({"fe80::1%lo", 7077}), std::nullopt);
-  EXPECT_EQ(FirstThatAnswers({"no.such.host.invalid", 7077}), std::nullopt);
+  EXPECT_EQ(FirstThatAnswers({"127.0.0.1", 7077}, ""), std::nullopt);
+  EXPECT_EQ(FirstThatAnswers({"::1", 7077}, ""), std::nullopt);
+  EXPECT_EQ(FirstThatAnswers({"fe80::1%lo", 7077}, ""), std::nullopt);
+  EXPECT_EQ(FirstThatAnswers({"no.such.host.invalid", 7077}, ""), std::nullopt);
 }
 
 // Where localhost has ::1 as well, that one refuses at once; else it has one address.
@@ -24,7 +24,7 @@ TEST(FirstAddress, IsTheOneThatListens) {
   ASSERT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&at), bytes), 0);
   ASSERT_EQ(::listen(listener.get(), 8), 0);
   ASSERT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&at), &bytes), 0);
-  const auto first = FirstThatAnswers({"localhost", ntohs(at.sin_port)});
+  const auto first = FirstThatAnswers({"localhost", ntohs(at.sin_port)}, "");
   if (first) {
     EXPECT_EQ(first->host, "127.0.0.1");
   }

@@ -27,6 +27,9 @@ absl::Status Move(const std::string& from, const std::string& to) {
   std::error_code error;
   std::filesystem::remove_all(to, error);  // of the same run and rounds, by an earlier process or another site
   if (!error) std::filesystem::rename(from, to, error);
+  // Another site has put the same there meanwhile.
+  if (error == std::errc::directory_not_empty || error == std::errc::file_exists)
+    std::filesystem::remove_all(from, error);
   if (!error) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("cannot move ", from, " to ", to, ": ", error.message()));
 }
@@ -90,7 +93,7 @@ void Exports::WriteNow(const AnchorCopy& copy) const {
     return;
   }
   spdlog::info("exported round {} to {}, in {:.1f} s", rounds, path, seconds);
-  RemoveOld(path);
+  RemoveOld(path, rounds);
   written_(path, seconds);
 }
 
@@ -106,7 +109,7 @@ absl::StatusOr<std::string> Exports::PlaceOf(const std::string& name) const {
   return absl::UnavailableError(absl::StrCat(path, " is there, and no export of run ", options_.form.run_id));
 }
 
-void Exports::RemoveOld(const std::string& latest) const {
+void Exports::RemoveOld(const std::string& latest, core::Version rounds) const {
   // By the time of writing: after a rollback, or in a new run of that name, the rounds begin anew.
   std::set<std::pair<std::filesystem::file_time_type, std::string>> whole;
   std::error_code error;
@@ -117,7 +120,9 @@ void Exports::RemoveOld(const std::string& latest) const {
     // A copy by another name stays.
     const std::string name = absl::StrFormat("%s/%s%06d", options_.directory, kPrefix, found->rounds);
     if (path != name && path != absl::StrCat(name, "-", found->run_id)) continue;
-    whole.emplace(std::filesystem::last_write_time(path + "/model.safetensors", error), path);
+    const auto written = std::filesystem::last_write_time(path + "/model.safetensors", error);
+    if (found->rounds > rounds && written >= begun_) continue;  // of a site that is ahead
+    whole.emplace(written, path);
   }
   while (std::ssize(whole) > options_.keep - 1) {
     std::filesystem::remove_all(whole.begin()->second, error);

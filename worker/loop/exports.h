@@ -9,6 +9,7 @@
 // logged, and training continues.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <utility>
@@ -56,11 +57,12 @@ class Exports {
   void WriteNow(const AnchorCopy& copy) const;
   // Where that round's export may lie: what is there is none, or of the same run. UNAVAILABLE: nowhere.
   absl::StatusOr<std::string> PlaceOf(const std::string& name) const;
-  void RemoveOld(const std::string& latest) const;
+  void RemoveOld(const std::string& latest, core::Version rounds) const;
 
   const ExportOptions options_;
   const core::Manifest& manifest_;
   const std::function<void(const std::string&, double)> written_;
+  const std::filesystem::file_time_type begun_ = std::filesystem::file_time_type::clock::now();
   core::Version exported_ = 0;
   NewestCopy copies_{[this](const AnchorCopy& copy) { WriteNow(copy); }};
 };

@@ -44,12 +44,13 @@ absl::StatusOr<LlamaData> LlamaData::Open(const core::RunConfig& config, const c
                                                                       tail, config.data.mode, files.held_out_path));
   const bool is_folder = corpus->tokens().names()[0] != files.data_path;
   if (is_folder && files.ranks.rank() == 0) spdlog::info("{}", FolderText(files.data_path, corpus->tokens()));
-  for (const std::string& note : corpus->tokens().notes()) {
-    if (files.ranks.rank() == 0) spdlog::warn("{}", note);
-  }
   std::shared_ptr<const Corpus> held_out = corpus;
   if (own_held_out) {
     ASSIGN_OR_RETURN(held_out, Corpus::OpenHeldOut(files.held_out_path, format, config.sequence_length()));
+  }
+  for (const auto* notes : {&corpus->tokens().notes(), own_held_out ? &held_out->tokens().notes() : nullptr}) {
+    if (notes == nullptr || files.ranks.rank() != 0) continue;
+    for (const std::string& note : *notes) spdlog::warn("{}", note);
   }
   return LlamaData(config, site, files, std::move(corpus), std::move(held_out));
 }

@@ -115,13 +115,13 @@ absl::Status ReadFiles(const std::string& folder, LoadedCheckpoint& loaded) {
 }
 
 // With nothing but files of a checkpoint, whole or not.
-bool HasFilesOfOne(const std::string& folder) {
+bool HasFilesOfOne(const std::string& folder, bool or_none = false) {
   const auto names = formats::NamesIn(folder);
   const bool all =
       names.ok() && std::ranges::all_of(*names, [](const std::string& name) {
         return name.starts_with("sync.") || name.starts_with("trainer.") || name.starts_with("contribution-");
       });
-  return all && !names->empty();
+  return all && (or_none || !names->empty());
 }
 
 // Excludes missing permission, and temporary errors.
@@ -142,7 +142,7 @@ absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(const std
   const formats::NumberedFiles interrupted{directory, ".tmp"};
   for (const int64_t number : interrupted.Numbers()) {
     std::error_code error;
-    if (HasFilesOfOne(interrupted.Path(number))) fs::remove_all(interrupted.Path(number), error);
+    if (HasFilesOfOne(interrupted.Path(number), /*or_none=*/true)) fs::remove_all(interrupted.Path(number), error);
   }
   return std::unique_ptr<CheckpointStore>(new CheckpointStore(directory, std::move(lock)));
 }

@@ -425,8 +425,9 @@ ExchangeTotals SiteExchange::GetTotals() const {
 }
 
 core::Progress SiteExchange::GetProgress() {
+  const core::LinkProgress link = link_->Measured();  // takes the link's lock, which is not taken below this one
   core::MutexLock lock(mutex_);
-  return report_.Make(rules_, link_->Measured());
+  return report_.Make(rules_, link);
 }
 
 }  // namespace causeway::worker

@@ -89,9 +89,19 @@ TEST_F(ExportsTest, ThoseOfAnotherRunAreNeitherCountedNorRemovedNorReplaced) {
   EXPECT_EQ(formats::FindExport(written_.back())->run_id, "second");
 }
 
+TEST_F(ExportsTest, OfASiteThatIsAheadStay) {
+  Exports behind = Make(1, /*keep=*/1), ahead = Make(1, /*keep=*/1);
+  Write(ahead, {60});
+  Write(behind, {50});
+  EXPECT_THAT(Names(), UnorderedElementsAre("round-000050", "round-000060"));
+  Write(ahead, {61});
+  EXPECT_THAT(Names(), UnorderedElementsAre("round-000061"));
+}
+
 TEST_F(ExportsTest, AfterANewBeginningThoseOfTheEarlierRoundsGoFirst) {
+  Exports before = Make(1, /*keep=*/2);
+  Write(before, {100, 101});
   Exports exports = Make(1, /*keep=*/2);
-  Write(exports, {100, 101});
   Write(exports, {1, 2});
   EXPECT_THAT(Names(), UnorderedElementsAre("round-000001", "round-000002"));
 }
