@@ -34,6 +34,11 @@ absl::Status Move(const std::string& from, const std::string& to) {
   return absl::UnavailableError(absl::StrCat("cannot move ", from, " to ", to, ": ", error.message()));
 }
 
+std::set<std::string> NamesOf(const std::string& folder) {
+  const auto names = formats::NamesIn(folder).value_or(std::vector<std::string>());
+  return {names.begin(), names.end()};
+}
+
 }  // namespace
 
 absl::Status CheckExportFlags(const ExportFlags& flags) {
@@ -63,7 +68,10 @@ absl::Status CheckExportFlags(const ExportFlags& flags) {
 
 Exports::Exports(ExportOptions options, const core::Manifest& manifest,
                  std::function<void(const std::string&, double)> written)
-    : options_(std::move(options)), manifest_(manifest), written_(std::move(written)) {}
+    : options_(std::move(options)),
+      manifest_(manifest),
+      written_(std::move(written)),
+      before_(NamesOf(options_.directory)) {}
 
 bool Exports::Due(core::Version rounds) {
   if (!enabled() || options_.every_rounds <= 0) return false;
@@ -120,8 +128,8 @@ void Exports::RemoveOld(const std::string& latest, core::Version rounds) const {
     // A copy by another name stays.
     const std::string name = absl::StrFormat("%s/%s%06d", options_.directory, kPrefix, found->rounds);
     if (path != name && path != absl::StrCat(name, "-", found->run_id)) continue;
+    if (found->rounds > rounds && !before_.contains(folder)) continue;  // of a site that is ahead
     const auto written = std::filesystem::last_write_time(path + "/model.safetensors", error);
-    if (found->rounds > rounds && written >= begun_) continue;  // of a site that is ahead
     whole.emplace(written, path);
   }
   while (std::ssize(whole) > options_.keep - 1) {

@@ -9,8 +9,8 @@
 // logged, and training continues.
 #pragma once
 
-#include <filesystem>
 #include <functional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -62,7 +62,7 @@ class Exports {
   const ExportOptions options_;
   const core::Manifest& manifest_;
   const std::function<void(const std::string&, double)> written_;
-  const std::filesystem::file_time_type begun_ = std::filesystem::file_time_type::clock::now();
+  const std::set<std::string> before_;  // the names that were there before this process
   core::Version exported_ = 0;
   NewestCopy copies_{[this](const AnchorCopy& copy) { WriteNow(copy); }};
 };

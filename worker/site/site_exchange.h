@@ -85,8 +85,7 @@ class SiteExchange final : public transport::LinkListener, public MoverListener,
   // Work that follows from an event, done after the lock is released: the link may call back at once.
   using Effects = std::vector<std::function<void()>>;
 
-  // The payload of a fragment that has arrived and is not taken, and the contribution that was sent and is not
-  // admitted.
+  // A fragment's payload that has arrived and is not taken, and its contribution that was sent and is not admitted.
   struct Kept {
     std::shared_ptr<const Payload> arrived;
     Chunks sent;
