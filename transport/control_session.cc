@@ -1,13 +1,23 @@
 #include "transport/control_session.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_format.h"
+#include "core/random.h"
 #include "transport/backoff.h"
 #include "transport/messages.h"
 
 namespace causeway::transport {
 namespace {
+
+// Several links of one process are one: a script that makes its site anew takes its own place.
+std::string ThisProcess() {
+  static const uint64_t random = core::DeviceRandom();
+  return absl::StrFormat("%016x-%d", random, ::getpid());  // a fork is another
+}
 
 constexpr int64_t kMostRetryAfterMs = 3'600'000;  // a larger number is an error of the coordinator
 
@@ -23,7 +33,7 @@ bool UnreachableTooLong(int64_t connect_timeout_s, int64_t since_ms, int64_t now
 }
 
 ControlSession::ControlSession(core::SiteId site, core::Shard shard, int64_t connect_timeout_s, core::SessionId id)
-    : own_{std::move(site), shard, id}, connect_timeout_s_(connect_timeout_s), id_(std::move(id)) {}
+    : site_(std::move(site)), shard_(shard), connect_timeout_s_(connect_timeout_s), id_(std::move(id)) {}
 
 void ControlSession::Resume(const core::SessionId& id, const Remembered& of_coordinator) {
   id_ = id;
@@ -35,14 +45,14 @@ v1::Context ControlSession::Context() const {
   v1::Context context;
   context.set_protocol(kProtocol);
   context.set_run_id(known_.run_id);
-  context.set_site(own_.site);
+  context.set_site(site_);
   context.set_session(id_);
   context.set_epoch(known_.epoch);
   context.set_lineage(known_.lineage);
   context.set_life(known_.life);
   context.set_stay(known_.welcomed_stay);
-  context.set_shard(own_.shard.index);
-  context.set_num_shards(own_.shard.count);
+  context.set_shard(shard_.index);
+  context.set_num_shards(shard_.count);
   context.set_world(1);
   return context;
 }
@@ -50,7 +60,7 @@ v1::Context ControlSession::Context() const {
 void ControlSession::Join(bool joining, v1::Join* join) {
   joining_ = joining;
   join->set_stay(known_.told_stay);
-  join->set_process(own_.process);
+  join->set_process(ThisProcess());
   *join->mutable_context() = Context();
   known_.proofs.AddTo(join);
   state_ = State::kJoining;

@@ -89,13 +89,8 @@ class ControlSession {
     ShownProofs proofs;
   };
 
-  struct Own {
-    core::SiteId site;
-    core::Shard shard;
-    std::string process;  // the session's identity, unless it resumes another's
-  };
-
-  const Own own_;
+  const core::SiteId site_;
+  const core::Shard shard_;
   const int64_t connect_timeout_s_;
   core::SessionId id_;
   Known known_;

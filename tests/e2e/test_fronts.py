@@ -146,7 +146,7 @@ class ProxyThatAnswersTest(FrontTest):
 
     def test_uploads_beyond_a_proxys_limit_have_an_alarm_with_its_words(self):
         nginx = self.nginx()
-        run = self.new_run(synthetic({"a": 0.5}, [[3_000_000]], run={"steps": 0}, model={"step_ms": 20},
+        run = self.new_run(synthetic({"a": 0.5}, [[1_200_000]], run={"steps": 0}, model={"step_ms": 20},
                                      codec={"up": "float32", "down": "float32"}))
         run.start_coordinator()
         nginx.serve(f"grpc_pass grpc://{run.grpc};")  # client_max_body_size 1m, unless it is said
