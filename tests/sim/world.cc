@@ -201,7 +201,8 @@ void World::Die(const SiteProgram& site, const CoordinatorProgram& hub, int64_t 
 }
 
 // Nothing else fails any more, and new connections work: every site is to train within ten seconds, and the time that
-// it takes to be merged again.
+// it takes to be merged again. A connection on which only the coordinator is deaf is found by the next upload over it,
+// which may wait for a round that waited for another such one: once more for each shard.
 bool World::TrainsAfterDeaths(Clock::Duration round) {
   const bool of_all = machine_.chance().OneIn(2);
   for (const auto& site : sites_) {
@@ -210,7 +211,7 @@ bool World::TrainsAfterDeaths(Clock::Duration round) {
     }
   }
   BeginCalm();
-  machine_.Run(machine_.Now() + kSilenceEnds + round * (kCalmRounds + 2), 10'000'000,
+  machine_.Run(machine_.Now() + kSilenceEnds * (1 + std::ssize(hubs_)) + round * (kCalmRounds + 2), 10'000'000,
                [&] { return !promises_->broken().empty() || !wrong_ends_.empty() || Trains(); });
   return Trains();
 }
