@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/clock.h"
+#include "formats/model_file.h"
 #include "replica/replica.h"
 #include "transport/first_address.h"
 #include "transport/messages.h"
@@ -141,6 +142,19 @@ absl::StatusOr<v1::HistoryResponse> Client::HistoryAfter(int64_t after_id, const
   const grpc::Status status = stub_->GetHistory(&context, request, &response);
   if (!status.ok()) return Wrong(status);
   return response;
+}
+
+absl::StatusOr<std::string> Client::DownloadFile(const v1::ModelFile& file) {
+  RETURN_IF_ERROR(formats::CheckModelFileName(file.name()));
+  grpc::ClientContext context;
+  v1::GetFileRequest request;
+  *request.mutable_context() = MakeContext();
+  request.set_name(file.name());
+  v1::FileContents response;
+  const grpc::Status status = stub_->GetFile(&context, request, &response);
+  if (!status.ok()) return Wrong(status);
+  return formats::ExpandModelFile(
+      {.name = file.name(), .bytes = file.bytes(), .digest = file.digest(), .compressed = response.contents()});
 }
 
 // The anchor's chunks come first; the momentum's are read and ignored, because the digest comes after them.

@@ -39,6 +39,8 @@ class Client {
     core::Version version = 0;
   };
   absl::StatusOr<Anchor> DownloadAnchor(const core::Fragment& fragment, core::Version at_least);
+  // The contents of a file of the run's model.
+  absl::StatusOr<std::string> DownloadFile(const v1::ModelFile& file);
 
  private:
   // The events with an id above `after_id` that fit an answer; none: there are no more.

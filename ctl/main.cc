@@ -98,8 +98,12 @@ absl::Status Export(std::vector<Client>& clients) {
   const v1::RunDescription& description = shards.front();
   ASSIGN_OR_RETURN(const core::RunConfig config, formats::ParseRunConfig(description.run_config()));
   ASSIGN_OR_RETURN(const core::FragmentMap map, transport::FromProto(description.manifest(), description.fragments()));
+  std::map<std::string, std::string> files;
+  for (const v1::ModelFile& file : description.files()) {
+    ASSIGN_OR_RETURN(files[file.name()], clients.front().DownloadFile(file));
+  }
   ASSIGN_OR_RETURN(const formats::ExportForm form,
-                   formats::MakeExportForm(config, absl::GetFlag(FLAGS_dtype), absl::GetFlag(FLAGS_assets)));
+                   formats::MakeExportForm(config, absl::GetFlag(FLAGS_dtype), absl::GetFlag(FLAGS_assets), files));
   if (absl::Status folder = formats::MakeWritableFolder(out); !folder.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--out: ", folder.message()));
   }
@@ -128,6 +132,10 @@ absl::Status Export(std::vector<Client>& clients) {
     return absl::InternalError(status.message());  // a disk that is full, say: not a coordinator that is not there
   }
   PrintUntrained(map, versions);
+  if (const auto frozen = std::ranges::count_if(map.manifest(), &core::TensorSpec::frozen);
+      frozen > 0 && !form.is_adapter()) {
+    std::fprintf(stderr, "note: %td frozen tensors are not in it: the run has never had their values\n", frozen);
+  }
   if (!form.note.empty()) std::fprintf(stderr, "note: %s\n", form.note.c_str());
   std::printf("%s\n", out.c_str());
   return absl::OkStatus();

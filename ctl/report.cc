@@ -226,10 +226,13 @@ std::string Talk(const json& status, const ReportInput& input) {
                     HtmlText(input.coordinator), " --out=DIR</pre>");
   }
   if (is_external) {
-    return absl::StrCat(html, "<p>The folder has the tensors of your own model, by their names there:</p><pre>",
-                        HtmlText(absl::StrCat("from safetensors.torch import load_file\n"
-                                              "model.load_state_dict(load_file(\"",
-                                              dir, "/model.safetensors\"))")),
+    return absl::StrCat(html, "<p>Your own model takes the folder's tensors by their names, tied ones, too:</p><pre>",
+                        HtmlText(absl::StrCat("from safetensors.torch import load_model\nload_model(model, \"", dir,
+                                              "/model.safetensors\")")),
+                        "</pre><p>If the folder has a config.json, transformers load it:</p><pre>",
+                        HtmlText(absl::StrCat("from transformers import AutoModelForCausalLM\n"
+                                              "model = AutoModelForCausalLM.from_pretrained(\"",
+                                              dir, "\")")),
                         "</pre>");
   }
   return absl::StrCat(html, "<p>Hugging Face's transformers load the folder:</p><pre>",

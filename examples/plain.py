@@ -10,7 +10,7 @@ import torch
 
 import causeway.torch as causeway
 from held_out import HeldOut
-from small_qwen import new_model, rows
+from small_qwen import new_model, rows, tokenizer
 
 loader = torch.utils.data.DataLoader(rows(sys.argv[1]), batch_size=8, shuffle=True)
 
@@ -18,7 +18,7 @@ model = new_model()
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 
 held_out = HeldOut(sys.argv[2:])
-with causeway.DiLoCo(model, optimizer) as diloco:
+with causeway.DiLoCo(model, optimizer, assets=tokenizer()) as diloco:
     for step, batch in enumerate(diloco.loop(loader), 1):
         loss = model(input_ids=batch, labels=batch).loss
         loss.backward()

@@ -1,5 +1,6 @@
 #include "formats/export_form.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +10,7 @@
 #include "formats/byte_tokenizer.h"
 #include "formats/file_kind.h"
 #include "formats/hf_config.h"
+#include "formats/model_file.h"
 #include "formats/posix_file.h"
 
 namespace causeway::formats {
@@ -45,9 +47,9 @@ std::string GenerationConfigJson(const Json& config) {
   return json.dump(2) + "\n";
 }
 
-// Files of the folder as they are, once its config.json is known to be of the same architecture; special tokens are the
-// tokenizer's matter, so their ids come from there.
-absl::Status ReadAssets(const std::string& folder, const core::LlamaConfig& llama, Json& config, ExportForm& form) {
+// Special tokens are the tokenizer's matter, so their ids come from the folder's config.json, once it is known to be of
+// the same architecture.
+absl::Status TakeTokenIds(const std::string& folder, const core::LlamaConfig& llama, Json& config) {
   const std::string config_path = absl::StrCat(folder, "/", kConfig);
   ASSIGN_OR_RETURN(const core::LlamaConfig theirs, ReadHfConfig(config_path));
   if (const std::string difference = HfConfigDifference(llama, theirs); !difference.empty()) {
@@ -57,6 +59,15 @@ absl::Status ReadAssets(const std::string& folder, const core::LlamaConfig& llam
   ASSIGN_OR_RETURN(const std::string text, ReadFile(config_path, kMaxAssetBytes));
   ASSIGN_OR_RETURN(const Json json, core::ParseJson<Json>(text, config_path));
   for (const char* id : kTokenIds) config[id] = json.value(id, Json());
+  return absl::OkStatus();
+}
+
+bool HasTokenizer(const ExportForm& form) {
+  return std::ranges::any_of(kTokenizers, [&](const char* name) { return form.files.contains(name); });
+}
+
+// Files of the folder as they are.
+absl::Status ReadAssets(const std::string& folder, ExportForm& form) {
   for (const char* name : kAssets) {
     const std::string path = absl::StrCat(folder, "/", name);
     if (!Exists(path)) continue;
@@ -65,11 +76,21 @@ absl::Status ReadAssets(const std::string& folder, const core::LlamaConfig& llam
     RETURN_IF_ERROR(RefuseKind(path, kind != nullptr && kind->stands_in ? kind : nullptr, "a part of a tokenizer",
                                FileUse::kModel));
   }
-  for (const char* name : kTokenizers) {
-    if (form.files.contains(name)) return absl::OkStatus();
-  }
+  if (HasTokenizer(form)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(folder, ": expected a tokenizer (tokenizer.json, tokenizer.model or vocab.json), got none"));
+}
+
+// Those that loaders would look for in vain.
+std::string MissingFiles(const ExportForm& form) {
+  if (form.is_adapter()) return "";
+  if (!form.files.contains(kConfig)) {
+    return "exports have weights alone, by their names in the sites' model: a PreTrainedModel brings its config.json, "
+           "and DiLoCo(assets=…) any other's";
+  }
+  return HasTokenizer(form) ? ""
+                            : "exports have no tokenizer: DiLoCo(assets=tokenizer) at a site brings it, and "
+                              "--assets a folder's";
 }
 
 absl::StatusOr<ValueType> TypeOf(const std::string& dtype) {
@@ -80,19 +101,30 @@ absl::StatusOr<ValueType> TypeOf(const std::string& dtype) {
 
 }  // namespace
 
+bool ExportForm::is_adapter() const { return files.contains(kAdapterConfig); }
+
 absl::StatusOr<ExportForm> MakeExportForm(const core::RunConfig& config, const std::string& dtype,
-                                          const std::string& assets) {
-  ExportForm form{.run_id = config.run_id};
+                                          const std::string& assets, std::map<std::string, std::string> files) {
+  ExportForm form{.run_id = config.run_id, .files = std::move(files)};
   ASSIGN_OR_RETURN(form.type, TypeOf(dtype));
-  if (config.model_kind != core::ModelKind::kLlama) {
+  if (config.model_kind == core::ModelKind::kSynthetic) {
     if (assets.empty()) return form;
-    return absl::InvalidArgumentError(
-        absl::StrCat("assets of an export: expected a run of a Llama model, got assets ", assets, " for another kind"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "assets of an export: expected a run of a language model, got assets ", assets, " for another kind"));
+  }
+  if (config.model_kind == core::ModelKind::kExternal) {
+    if (const std::string path = absl::StrCat(assets, "/", kConfig); !assets.empty() && Exists(path)) {
+      ASSIGN_OR_RETURN(form.files[kConfig], ReadFile(path, kMaxAssetBytes));
+    }
+    if (!assets.empty()) RETURN_IF_ERROR(ReadAssets(assets, form));
+    form.note = MissingFiles(form);
+    return form;
   }
   Json json = Json::parse(HfConfigJson(config.llama));
   json["torch_dtype"] = dtype;
   if (!assets.empty()) {
-    RETURN_IF_ERROR(ReadAssets(assets, config.llama, json, form));
+    RETURN_IF_ERROR(TakeTokenIds(assets, config.llama, json));
+    RETURN_IF_ERROR(ReadAssets(assets, form));
   } else if (config.llama.vocab_size == kByteVocabulary) {
     form.files["tokenizer.json"] = ByteTokenizerJson();
     form.files["tokenizer_config.json"] = ByteTokenizerConfigJson(config.llama.max_position_embeddings);

@@ -4,6 +4,7 @@
 //   run's config ─► config.json, generation_config.json         a Llama model
 //                   tokenizer.json, tokenizer_config.json       … whose tokens are bytes (vocab_size 256)
 //   assets (a Hugging Face folder) ─► its tokenizer and generation_config.json, byte for byte, in place of these
+//   files of a model that sites bring ─► as they are; those of `assets` in place of them
 #pragma once
 
 #include <map>
@@ -20,12 +21,14 @@ struct ExportForm {
   ValueType type = ValueType::kFloat32;
   std::map<std::string, std::string> files;  // name → contents
   std::string note;                          // what is missing, for people; empty: nothing
+
+  bool is_adapter() const;  // peft's: its weights have a name of their own, and the names in it are shorter
 };
 
-// `dtype` is "float32" or "bfloat16"; `assets` a folder, "" for none. INVALID_ARGUMENT if the config.json in `assets`
-// has another architecture than the run's model (names the key, the expected and the actual value), or the folder has
-// no tokenizer, or the model is no Llama; NOT_FOUND where a file cannot be read.
+// `dtype` is "float32" or "bfloat16"; `assets` a folder, "" for none; `files` of a model that sites bring.
+// INVALID_ARGUMENT if the config.json in `assets` has another architecture than the run's Llama model (names the key,
+// the expected and the actual value), or the folder has no tokenizer; NOT_FOUND where a file cannot be read.
 absl::StatusOr<ExportForm> MakeExportForm(const core::RunConfig& config, const std::string& dtype,
-                                          const std::string& assets);
+                                          const std::string& assets, std::map<std::string, std::string> files = {});
 
 }  // namespace causeway::formats

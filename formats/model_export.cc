@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "core/check.h"
 #include "formats/atomic_file.h"
@@ -19,7 +20,18 @@
 namespace causeway::formats {
 namespace {
 
-constexpr char kWeights[] = "/model.safetensors", kRunId[] = "run_id", kVersions[] = "versions";
+constexpr char kWeights[] = "model.safetensors", kAdapterWeights[] = "adapter_model.safetensors";
+constexpr char kRunId[] = "run_id", kVersions[] = "versions";
+
+const char* WeightsOf(const ExportForm& form) { return form.is_adapter() ? kAdapterWeights : kWeights; }
+
+// As peft saves it: without the adapter's name.
+core::Manifest AdapterNames(core::Manifest manifest) {
+  for (core::TensorSpec& tensor : manifest) {
+    tensor.name = absl::StrReplaceAll(tensor.name, {{".modules_to_save.default.", "."}, {".default.", "."}});
+  }
+  return manifest;
+}
 
 // The tensors of all fragments, unpadded: views, and copies of those that fragments share.
 struct Tensors {
@@ -74,18 +86,20 @@ absl::Status WriteExport(const std::string& dir, const ExportForm& form, const c
                          std::span<const std::span<const float>> tensors, std::span<const core::Version> versions) {
   RETURN_IF_ERROR(MakeWritableFolder(dir));
   RETURN_IF_ERROR(RemoveSha256Sums(dir));
-  std::set<std::string> names = {"model.safetensors"};
+  std::set<std::string> names = {WeightsOf(form)};
   for (const auto& [name, contents] : form.files) {
     RETURN_IF_ERROR(WriteFileAtomically(dir + "/" + name, contents));
     names.insert(name);
   }
-  RETURN_IF_ERROR(WriteTensors(dir + kWeights, manifest, tensors,
+  RETURN_IF_ERROR(WriteTensors(absl::StrCat(dir, "/", WeightsOf(form)),
+                               form.is_adapter() ? AdapterNames(manifest) : manifest, tensors,
                                {{kRunId, form.run_id}, {kVersions, absl::StrJoin(versions, ",")}}, form.type));
   return WriteSha256Sums(dir, names);
 }
 
 std::optional<ExportFound> FindExport(const std::string& dir) {
-  const auto file = SafetensorsFile::Open(dir + kWeights);
+  auto file = SafetensorsFile::Open(absl::StrCat(dir, "/", kWeights));
+  if (!file.ok()) file = SafetensorsFile::Open(absl::StrCat(dir, "/", kAdapterWeights));
   if (!file.ok()) return std::nullopt;
   const auto run_id = file->metadata().find(kRunId), versions = file->metadata().find(kVersions);
   if (run_id == file->metadata().end() || versions == file->metadata().end()) return std::nullopt;

@@ -333,8 +333,9 @@ absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::st
   server::StatusBoard& board = serving.board;
   ASSIGN_OR_RETURN(const auto coordinator,
                    MakeCoordinator(serving.run_yaml, config, addresses, journal.get(), &board, completed));
+  server::ModelFiles files(absl::GetFlag(FLAGS_state_dir));
   const auto service = server::NewGrpcService(
-      coordinator.get(), [&board] { return *board.Status(); }, &serving.gate);
+      coordinator.get(), [&board] { return *board.Status(); }, &serving.gate, &files);
   ASSIGN_OR_RETURN(auto grpc_server, server::ListeningServer::Start(*service, config.sync.map_fragments(),
                                                                     addresses.grpc, addresses.tls));
   RETURN_IF_ERROR(TellAddresses(config, addresses, *journal));

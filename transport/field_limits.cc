@@ -16,6 +16,7 @@ constexpr int64_t kAnyCount = std::numeric_limits<int64_t>::max();
 constexpr int64_t kRate = 1'000'000'000'000'000'000;  // bytes or tokens a second
 constexpr int64_t kExtents = 64;                      // of a tensor's shape; torch has the same
 constexpr int64_t kFragments = core::kMaxFragments;
+constexpr int64_t kFiles = 64;                        // of a model, beside its weights
 constexpr int64_t kName = core::kMaxSiteTextBytes;    // valid names are shorter; longer ones get a message
 constexpr int64_t kWords = core::kMaxEventTextBytes;  // cut where they are kept
 constexpr int64_t kSettings = 200;                    // there are fewer keys
@@ -50,6 +51,15 @@ constexpr FieldLimit kLimits[] = {
     Integer("Context.stay", 0, kCount),
 
     Anything("DescribeRequest.context"),
+    Anything("KeepFileRequest.context"),
+    Many(kFiles, Anything("KeepFileRequest.files")),
+    Text("KeepFileRequest.name", kName),
+    Text("KeepFileRequest.contents", core::kMaxControlMessageBytes),
+    Text("ModelFile.name", kName),
+    Integer("ModelFile.bytes", 0, kCount),
+    Anything("ModelFile.digest"),
+    Anything("GetFileRequest.context"),
+    Text("GetFileRequest.name", kName),
 
     Many(core::kMaxTensors, Anything("Manifest.tensors")),
     Text("TensorSpec.name", kTensorName),

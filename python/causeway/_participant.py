@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import abc
+import base64
 import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -51,13 +52,14 @@ class OpenedSite(NamedTuple):
 
 
 def open_site(options: Mapping[str, object], expectations: Mapping[str, Any], tensors: list[dict[str, object]],
-              data: Mapping[str, object] | None, store: Store) -> OpenedSite:
+              data: Mapping[str, object] | None, store: Store, files: Mapping[str, bytes] | None = None) -> OpenedSite:
     """Asks the coordinator for the run's description, and then declares the model.
 
     Args:
         options, expectations: of _options.run_options, and as _options.check_expectations takes them.
         tensors, data: what causeway.h's model has under these names; None: no data.
         store: where the tensors are.
+        files: what loaders need beside the weights: {name: contents}.
 
     Raises: ConfigError, RefusedError, UnreachableError.
     """
@@ -67,6 +69,8 @@ def open_site(options: Mapping[str, object], expectations: Mapping[str, Any], te
         model: dict[str, object] = {"tensors": tensors}
         if data is not None:
             model["data"] = dict(data)
+        if files:
+            model["files"] = {name: base64.b64encode(contents).decode() for name, contents in files.items()}
         return OpenedSite(SiteHandle(run, model, store), run.config, run.description["run_id"])
     except BaseException:
         run.close()

@@ -53,7 +53,9 @@ class CausewayCallback(transformers.TrainerCallback):
         _follow_the_default_flow(self)
         resumed = _load(args, state) if state.global_step > 0 and args.process_index == 0 else None
         schedulers = _from_the_beginning(trainer.get("lr_scheduler"))
-        diloco = self._site.begin(trainer["model"], trainer["optimizer"], schedulers, resumed)
+        assets = trainer.get("processing_class")
+        diloco = self._site.begin(trainer["model"], trainer["optimizer"], schedulers, resumed,
+                                  assets if hasattr(assets, "save_pretrained") else None)
         if diloco.step < state.global_step:
             LOGGER.warning("the Trainer goes on from a checkpoint of step %d, and the run is at step %d: it may end before the "
                            "run does, by its epochs", state.global_step, diloco.step)

@@ -36,12 +36,42 @@ absl::Status History(const RunExchange& exchange, const v1::HistoryRequest& requ
   return absl::OkStatus();
 }
 
-void AddQuestions(RunExchange* exchange, std::function<std::string()> status_json, Gate* gate, CallService& service) {
+void AddFiles(RunExchange* exchange, Gate* gate, ModelFiles* files, CallService& service) {
+  service.Add<v1::KeepFileRequest, v1::KeptFiles>(
+      "KeepFile",
+      [=](const Peer& peer, const v1::KeepFileRequest& request, v1::KeptFiles& response) -> absl::Status {
+        RETURN_IF_ERROR(gate->Question(peer, request.context().site()));
+        RETURN_IF_ERROR(exchange->CheckContext(request.context()));
+        if (!exchange->With([](const Run& run) { return run.model.fact().stays(); })) {
+          return absl::UnavailableError("the run has no initial parameters yet; retry");
+        }
+        ASSIGN_OR_RETURN(response, files->Keep(request));
+        return absl::OkStatus();
+      },
+      core::kMaxControlMessageBytes);
+  service.Add<v1::GetFileRequest, v1::FileContents>(
+      "GetFile", [=](const Peer& peer, const v1::GetFileRequest& request, v1::FileContents& response) -> absl::Status {
+        RETURN_IF_ERROR(gate->Question(peer, request.context().site()));
+        RETURN_IF_ERROR(exchange->CheckContext(request.context()));
+        ASSIGN_OR_RETURN(*response.mutable_contents(), files->Read(request.name()));
+        return absl::OkStatus();
+      });
+  service.AnswerAside("KeepFile");
+  service.AnswerAside("GetFile");
+}
+
+void AddQuestions(RunExchange* exchange, std::function<std::string()> status_json, Gate* gate, ModelFiles* files,
+                  CallService& service) {
   service.Add<v1::DescribeRequest, v1::RunDescription>(
       "Describe", [=](const Peer& peer, const v1::DescribeRequest& request, v1::RunDescription& response) {
         absl::Status status = gate->Question(peer, request.context().site());
         if (status.ok()) status = exchange->CheckContext(request.context());
-        if (status.ok()) response = exchange->Describe();
+        if (!status.ok()) return status;
+        response = exchange->Describe();
+        const v1::KeptFiles kept = files == nullptr ? v1::KeptFiles() : files->List();
+        for (const v1::ModelFile& file : kept.files()) {
+          if (std::ranges::find(kept.missing(), file.name()) == kept.missing().end()) *response.add_files() = file;
+        }
         return status;
       });
   service.Add<v1::StatusRequest, v1::StatusResponse>(
@@ -123,10 +153,11 @@ void AddCommands(RunExchange* exchange, Gate* gate, CallService& service) {
 
 }  // namespace
 
-std::unique_ptr<CallService> NewGrpcService(RunExchange* exchange, std::function<std::string()> status_json,
-                                            Gate* gate) {
+std::unique_ptr<CallService> NewGrpcService(RunExchange* exchange, std::function<std::string()> status_json, Gate* gate,
+                                            ModelFiles* files) {
   auto service = std::make_unique<CallService>(gate, exchange->claims().own().lineage);
-  AddQuestions(exchange, std::move(status_json), gate, *service);
+  AddQuestions(exchange, std::move(status_json), gate, files, *service);
+  if (files != nullptr) AddFiles(exchange, gate, files, *service);
   AddCommands(exchange, gate, *service);
   service->AddStream("Control", [=](Peer peer) { return NewControlReactor(exchange, gate, std::move(peer)); });
   service->AddStream("Follow", [=](Peer peer) { return NewFollowReactor(exchange, gate, std::move(peer)); });

@@ -27,6 +27,8 @@ constexpr CallRow kCalls[] = {
     {"Control", "", kSite},
     {"Upload", "", kSite},
     {"Show", "", kSite},
+    {"KeepFile", "", kSite},
+    {"GetFile", "", kSite | kWatch},
     {"Follow", "", kShard},
     {"DrainSite", "drain", kOperate},
     {"ChangeRun PAUSE", "pause", kOperate},

@@ -141,7 +141,25 @@ TEST(ExportForm, OnlyALlamaHasFilesBesideTheWeights) {
   EXPECT_TRUE(form->files.empty());
   EXPECT_EQ(form->note, "");
   EXPECT_THAT(std::string(MakeExportForm(config, "float32", "some/dir").status().message()),
-              EndsWith("expected a run of a Llama model, got assets some/dir for another kind"));
+              EndsWith("expected a run of a language model, got assets some/dir for another kind"));
+}
+
+TEST(ExportForm, AModelThatSitesBringHasTheFilesThatTheyGave) {
+  core::RunConfig config = RunOf(1000);
+  config.model_kind = core::ModelKind::kExternal;
+  const auto note = [&](std::map<std::string, std::string> files) {
+    return MakeExportForm(config, "float32", "", std::move(files))->note;
+  };
+  EXPECT_THAT(note({}), testing::StartsWith("exports have weights alone"));
+  EXPECT_THAT(note({{"config.json", "{}"}}), testing::StartsWith("exports have no tokenizer"));
+  EXPECT_EQ(note({{"config.json", "{}"}, {"tokenizer.json", "{}"}}), "");
+  EXPECT_EQ(note({{"adapter_config.json", "{}"}}), "");
+  Assets assets;
+  const absl::StatusOr<ExportForm> form =
+      MakeExportForm(config, "float32", assets.path(), {{"config.json", "the site's"}, {"vocab.txt", "a site's, too"}});
+  ASSERT_TRUE(form.ok()) << form.status();
+  EXPECT_THAT(form->files, ElementsAre(Key("config.json"), Key("tokenizer.json"), Key("vocab.txt")));
+  EXPECT_NE(form->files.at("config.json"), "the site's");
 }
 
 }  // namespace

@@ -228,7 +228,8 @@ CAUSEWAY_API int causeway_run_close(causeway_run* run);
  * model: {"tensors": [{"name": "model.embed_tokens.weight", "shape": [151936, 896], "dtype": "float32",
  *                      "kind": "embedding", "layer": -1, "alias_of": "", "frozen": false,
  *                      "values_digest": "00c0ffee00c0ffee"}, …],
- *         "data": {"tokens": 1234, "digest": "00c0ffee00c0ffee"}}
+ *         "data": {"tokens": 1234, "digest": "00c0ffee00c0ffee"},
+ *         "files": {"config.json": "e30="}}
  *
  *   dtype            float32 (default), bfloat16 or float16 of a tensor that is synced; a frozen one may have any.
  *   kind, layer      matrix, embedding, norm, head, expert or buffer; the layer's number, −1: none. Left out, both
@@ -236,6 +237,8 @@ CAUSEWAY_API int causeway_run_close(causeway_run* run);
  *   alias_of, frozen tied to another tensor, or not trained: listed, compared with the other sites', not synced.
  *   values_digest    XXH3-64 of a frozen tensor's bytes in hexadecimal; other sites must have the same.
  *   data             the site's training data, if the run is to compare it (docs/data.md); may be left out.
+ *   files            what loaders need beside the weights, in base64: a run's first site that has some gives them to
+ * it, for causewayctl export. At most 64 MiB in all; larger ones, code and weights are left out, and named in the log.
  *
  * In a run of model kind llama the tensors must be those of that model, in any order. CAUSEWAY_BAD_INPUT names the
  * first tensor that does not fit. Memory: about 12 bytes a synced parameter, and 12 k/P for k fragments of P in flight.

@@ -1,10 +1,13 @@
 #include "worker/library/external_model.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -79,6 +82,30 @@ absl::StatusOr<core::SiteData> ReadData(JsonObject& model) {
   return core::SiteData{.training = fingerprint, .held_out = std::nullopt};
 }
 
+// One that is too large, or that exports have no use for, is left out, and named in the log.
+absl::StatusOr<std::vector<formats::ModelFile>> ReadFiles(JsonObject& model) {
+  std::vector<formats::ModelFile> files;
+  int64_t bytes = 0;
+  std::map<std::string, std::string> given;
+  RETURN_IF_ERROR(model.Read("files", given));
+  for (const auto& [name, base64] : given) {
+    std::string contents;
+    if (!absl::Base64Unescape(base64, &contents)) return model.Wrong("files", "contents in base64", "others");
+    absl::StatusOr<formats::ModelFile> file = formats::CompressModelFile(name, contents);
+    if (file.ok() && (bytes + file->bytes > formats::kMaxModelFilesBytes || files.size() == formats::kMaxModelFiles)) {
+      file = absl::InvalidArgumentError(
+          absl::StrCat(name, ": the model's files are more than ", formats::kMaxModelFilesBytes, " bytes in all"));
+    }
+    if (!file.ok()) {
+      spdlog::warn("left out of the run's exports: {}", std::string(file.status().message()));
+      continue;
+    }
+    bytes += file->bytes;
+    files.push_back(*std::move(file));
+  }
+  return files;
+}
+
 // The run's own manifest, with each of its tensors found among the given ones.
 absl::StatusOr<std::vector<int>> Match(const core::Manifest& manifest, const std::vector<TensorSpec>& given) {
   std::map<std::string, int> by_name;
@@ -140,6 +167,7 @@ absl::StatusOr<ExternalModel> ParseExternalModel(const std::string& json, const 
   }
   ExternalModel model;
   ASSIGN_OR_RETURN(model.data, ReadData(root));
+  ASSIGN_OR_RETURN(model.files, ReadFiles(root));
   RETURN_IF_ERROR(root.Finish());
   if (config.model_kind == core::ModelKind::kExternal) {
     for (size_t i = 0; i < given.size(); ++i) {
@@ -147,6 +175,7 @@ absl::StatusOr<ExternalModel> ParseExternalModel(const std::string& json, const 
       model.given_as.push_back(static_cast<int>(i));
     }
   } else {
+    model.files.clear();
     model.manifest = core::ModelManifest(config);
     ASSIGN_OR_RETURN(model.given_as, Match(model.manifest, given));
   }

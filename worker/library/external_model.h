@@ -15,6 +15,7 @@
 #include "core/data_fingerprint.h"
 #include "core/manifest.h"
 #include "core/run_config.h"
+#include "formats/model_file.h"
 #include "worker/library/external_store.h"
 
 namespace causeway::worker {
@@ -24,6 +25,7 @@ struct ExternalModel {
   std::vector<ExternalStore::Tensor> tensors;  // one for each tensor of the manifest
   std::vector<int> given_as;                   // for each tensor of the manifest, its index in the program's list
   core::SiteData data;                         // empty: the program does not declare its data
+  std::vector<formats::ModelFile> files;       // beside the weights; of a run that knows its model itself none
 };
 
 // INVALID_ARGUMENT names the offending tensor and key.

@@ -97,7 +97,8 @@ ExternalSite::ExternalSite(const ExternalRun& run, ExternalModel model)
       step_thread_([this] { return store_.has_work(); }),
       store_(model_.tensors, [this] { step_thread_.Look(); }),
       link_(run.NewLink()),
-      site_(config_, name_, model_.manifest, &store_, link_.get()) {
+      site_(config_, name_, model_.manifest, &store_, link_.get()),
+      files_(run.shards().front(), model_.files) {
   site_.SetData(model_.data);
   site_.watch().SetTimeout(run.rank_timeout_s());
 }
@@ -155,8 +156,9 @@ absl::StatusOr<Turn> ExternalSite::Join(Timeout timeout, core::Step& step) {
                    }));
   if (turn == Turn::kDone) {
     in_run_ = true;
+    files_.Begin();
     step = step_;
-    stepped_at_ = rated_at_ = core::SystemClock().Now();
+    stepped_at_ = rated_.at = core::SystemClock().Now();
   }
   return turn;
 }
@@ -169,10 +171,10 @@ void ExternalSite::Count(core::Step step, const StepReport& report) {
   report_.tokens += report.tokens;
   report_.loss = report.loss;
   report_.compute_s += std::isnan(report.step_s) ? clock.SecondsSince(stepped_at_) : report.step_s;
-  if (const double since_s = clock.SecondsSince(rated_at_); since_s >= kRateSeconds) {
-    report_.tokens_per_s = static_cast<double>(report_.tokens - rated_tokens_) / since_s;
-    rated_at_ = clock.Now();
-    rated_tokens_ = report_.tokens;
+  if (const double since_s = clock.SecondsSince(rated_.at); since_s >= kRateSeconds) {
+    report_.tokens_per_s = static_cast<double>(report_.tokens - rated_.tokens) / since_s;
+    rated_.at = clock.Now();
+    rated_.tokens = report_.tokens;
   }
   site_.ReportWith([this](SiteReport& whole) { whole.Trained(report_); });
 }

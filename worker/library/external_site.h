@@ -16,6 +16,7 @@
 #include "worker/library/external_model.h"
 #include "worker/library/external_run.h"
 #include "worker/library/external_store.h"
+#include "worker/library/file_giver.h"
 #include "worker/site/site.h"
 #include "worker/site/site_state_parts.h"
 #include "worker/site/step_thread.h"
@@ -78,8 +79,10 @@ class ExternalSite {
   Site site_;
   TrainingReport report_;
   core::Clock::TimePoint stepped_at_;  // when the step thread let the program continue
-  core::Clock::TimePoint rated_at_;    // when the token rate was last computed
-  int64_t rated_tokens_ = 0;
+  struct {
+    core::Clock::TimePoint at;
+    int64_t tokens = 0;
+  } rated_;  // when the token rate was last computed
   std::optional<uint64_t> theta_digest_;  // of the restored θ
   core::Step step_ = 0;                   // result or argument of the operation in progress
   SiteStateParts state_;
@@ -87,6 +90,7 @@ class ExternalSite {
   bool joined_ = false;                         // or is joining
   bool in_run_ = false;
   bool left_ = false;
+  FileGiver files_;
 };
 
 }  // namespace causeway::worker

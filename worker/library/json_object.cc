@@ -72,6 +72,11 @@ absl::Status JsonObject::Read(const std::string& key, std::vector<int64_t>& valu
   return ReadIf(key, integers, "a list of integers", value);
 }
 
+absl::Status JsonObject::Read(const std::string& key, std::map<std::string, std::string>& value) {
+  const auto strings = [](const json& given) { return given.is_object() && std::ranges::all_of(given, IsString); };
+  return ReadIf(key, strings, "an object of strings", value);
+}
+
 absl::StatusOr<std::optional<JsonObject>> JsonObject::ReadObject(const std::string& key) {
   json given = Take(key);
   if (given.is_null()) return std::nullopt;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -27,6 +28,7 @@ class JsonObject {
   absl::Status Read(const std::string& key, int64_t& value);
   absl::Status Read(const std::string& key, double& value);  // finite, 0 or more
   absl::Status Read(const std::string& key, std::vector<int64_t>& value);
+  absl::Status Read(const std::string& key, std::map<std::string, std::string>& value);
   absl::StatusOr<std::optional<JsonObject>> ReadObject(const std::string& key);  // none: there is no such key
   absl::StatusOr<std::vector<JsonObject>> ReadObjects(const std::string& key);   // at least one
 

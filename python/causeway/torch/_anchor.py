@@ -12,6 +12,7 @@ from torch import distributed, nn
 
 from causeway import names
 from causeway.errors import mismatch
+from causeway.torch._assets import unwrapped
 from causeway.torch._boxes import Table
 from causeway.torch._model import Model, local
 from causeway.torch._ranks import Ranks
@@ -44,7 +45,7 @@ def export(module: nn.Module, directory: str | os.PathLike[str], tokenizer: Any,
     with the shards and the stages of the others in its memory."""
     folder = pathlib.Path(directory)
     inner: Any = module
-    while (wrapped := _wrapped(inner)) is not None:
+    while (wrapped := unwrapped(inner)) is not None:
         inner = wrapped
     state = _whole_state(inner, ranks, table) if ranks.world > 1 else None
     if not ranks.leads:
@@ -86,9 +87,3 @@ def _has_tensors(file: pathlib.Path) -> bool:
     """A file of safetensors has a header behind its length, and then values."""
     with open(file, "rb") as opened:
         return file.stat().st_size > 8 + int.from_bytes(opened.read(8), "little")
-
-
-def _wrapped(module: nn.Module) -> Any:
-    if isinstance(module, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
-        return module.module
-    return getattr(module, "_orig_mod", None) or getattr(module, "_forward_module", None)

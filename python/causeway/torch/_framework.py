@@ -40,10 +40,11 @@ class FrameworkSite:
         return self._diloco is not None
 
     def begin(self, model: Any, optimizer: Any, schedulers: Iterable[Any] | Schedulers,
-              state: Mapping[str, SiteState] | None) -> DiLoCo:
-        """Joins, with model, optimizer and schedulers as they are after loading; `state`: of the same checkpoint."""
+              state: Mapping[str, SiteState] | None, assets: Any = None) -> DiLoCo:
+        """Joins, with model, optimizer and schedulers as they are after loading; `state`: of the same checkpoint; `assets`:
+        the framework's, where the script names none."""
         self.end(FailedError("training began anew"))  # an error may have ended it without notice
-        diloco = DiLoCo(model, optimizer, schedulers=schedulers, **self._connection)
+        diloco = DiLoCo(model, optimizer, schedulers=schedulers, **{"assets": assets, **self._connection})
         try:
             if state is not None:
                 diloco.load_state_dict(state)

@@ -31,7 +31,8 @@ _PROGRESS_S = 1.0  # between two copies of the leader's progress at the follower
 
 
 def open_ranks(ranks: Ranks, own: Listing, collected: Model, options: Mapping[str, object],
-               expectations: Mapping[str, Any], data: Mapping[str, object] | None) -> tuple[OpenedSite, Carrier]:
+               expectations: Mapping[str, Any], data: Mapping[str, object] | None,
+               files: Mapping[str, bytes]) -> tuple[OpenedSite, Carrier]:
     """The ranks agree on the site's model, and the leader opens the site. Returns the site, and the carrier of values.
 
     Args:
@@ -53,7 +54,7 @@ def open_ranks(ranks: Ranks, own: Listing, collected: Model, options: Mapping[st
                 raise mismatch(key, f"{options[key]} as on rank 0", f"{value} on rank {rank}", "all ranks are one site")
     table = Table([own, *map(Listing.from_json, others)])
     carrier = _carrier_of(ranks, collected, table)
-    site, config, run_id = open_site(options, expectations, table.tensors, data, carrier)
+    site, config, run_id = open_site(options, expectations, table.tensors, data, carrier, files)
     try:
         _memory.check(sum(map(table.values, range(len(table.tensors)))), config)
     except Error:

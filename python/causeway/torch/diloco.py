@@ -29,7 +29,7 @@ from causeway._handles import DRAIN_S
 from causeway._log import LOGGER
 from causeway._participant import OpenedSite, Participant
 from causeway.errors import ConfigError, FailedError, RestoreError, mismatch
-from causeway.torch import _anchor, _arguments, _capture, _model, _optimizers, _reported, _shards, _sites, _world
+from causeway.torch import _anchor, _arguments, _assets, _capture, _model, _optimizers, _reported, _shards, _sites, _world
 from causeway.torch._deferred_step import DeferredStep
 from causeway.torch._hidden_masters import HiddenMasters
 from causeway.torch._missing_steps import MissingSteps
@@ -60,7 +60,7 @@ class DiLoCo(Participant):
                  trained_later: Sequence[str] = (), local: Sequence[str] = (), buffers: str = "local",
                  schedulers: Iterable[Any] | Schedulers = (),
                  on_rejoin: Callable[[int], None] | None = None, data: Mapping[str, object] | None = None,
-                 **settings: Any) -> None:
+                 assets: Any = None, **settings: Any) -> None:
         """Asks the coordinator for the run's description, and declares the model. On all ranks of the site alike.
 
         Args:
@@ -87,6 +87,8 @@ class DiLoCo(Participant):
                 after each inner step: (scheduler, inner steps between two of its own).
             on_rejoin: called with the step to go on from when the coordinator had dropped the site and it joined anew.
             data: {"tokens": number, "digest": 16 hexadecimal digits} of what the site trains on.
+            assets: what a loader needs beside weights and the model's own configuration: a tokenizer or another object with
+                save_pretrained, a folder with its files, or a list of these. The first site's are in the run's exports.
             settings: of the connection (tls_ca, tls_cert, tls_key, token_file, insecure, use_proxy, connect_timeout_s,
                 max_up_mbit, max_down_mbit, rank_timeout_s: how long a rank may stand still in no known wait, 600), and what the script takes the run to be (sync_every, fragment_sync_delay,
                 fragment_update_alpha, num_fragments, fragments): a difference raises ConfigError.
@@ -124,7 +126,8 @@ class DiLoCo(Participant):
             own = {"coordinator": coordinator or os.environ.get(_options.COORDINATOR_VARIABLE),
                    "site": site or os.environ.get(_options.SITE_VARIABLE)}
             options = _options.run_options(coordinator, site, connection) if self._ranks.leads else own
-            super().__init__(self._open(collected, options, expectations, data))
+            files = _assets.files_of(model, assets) if self._ranks.leads else {}
+            super().__init__(self._open(collected, options, expectations, data, files))
         except BaseException as error:
             self._ranks.fail(error)
             self._ranks.close()
@@ -134,9 +137,10 @@ class DiLoCo(Participant):
             self._warn_of_rounding()
 
     def _open(self, collected: _model.Model, options: Mapping[str, object], expectations: Mapping[str, Any],
-              data: Mapping[str, object] | None) -> OpenedSite:
+              data: Mapping[str, object] | None, files: Mapping[str, bytes]) -> OpenedSite:
         own = _shards.listing(self._module, collected)
-        opened, self._carrier = _sites.open_ranks(self._ranks, own, collected, options, expectations, data)
+        opened, self._carrier = _sites.open_ranks(self._ranks, own, collected, options, expectations, data,
+                                                     files)
         self._model = collected.numbered(self._carrier.table)
         self._frozen_digests = {self._carrier.table.index(str(collected.tensors[index]["name"])): digest
                                 for index, digest in own.digests.items()}

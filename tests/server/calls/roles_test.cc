@@ -63,7 +63,7 @@ class RolesTest : public testing::TestWithParam<bool> {
                                           .tls_revoked = ""},
                            .clock = &clock_});
     service_ = NewGrpcService(
-        run_.coordinator.get(), [] { return "{}"; }, gate_.get());
+        run_.coordinator.get(), [] { return "{}"; }, gate_.get(), &files_);
     grpc::ServerBuilder builder;
     builder.AddListeningPort(
         "127.0.0.1:0",
@@ -123,6 +123,8 @@ class RolesTest : public testing::TestWithParam<bool> {
     if (row == "Describe") return Ask(stub, &S::Describe);
     if (row == "GetStatus") return Ask(stub, &S::GetStatus);
     if (row == "GetHistory") return Ask(stub, &S::GetHistory);
+    if (row == "KeepFile") return Ask(stub, &S::KeepFile);
+    if (row == "GetFile") return Ask(stub, &S::GetFile);
     if (row == "ChangeRun PAUSE") return Change(stub, v1::ChangeRunRequest::PAUSE);
     if (row == "ChangeRun RESUME") return Change(stub, v1::ChangeRunRequest::RESUME);
     if (row == "ChangeRun STOP") return Change(stub, v1::ChangeRunRequest::STOP);
@@ -168,6 +170,8 @@ class RolesTest : public testing::TestWithParam<bool> {
   CoordinatorForTest run_;
   core::FakeClock clock_;
   std::unique_ptr<Gate> gate_;
+  TemporaryFolder folder_;
+  ModelFiles files_{folder_.path()};
   std::unique_ptr<CallService> service_;
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;

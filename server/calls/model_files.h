@@ -1,0 +1,39 @@
+// The files that loaders need beside the weights of a model that sites bring, on the coordinator's disk: the list of
+// the first site that had some, and the contents, which any site with the same file supplies.
+//
+//   a site's list, and a file that is missing ─► Keep ─► state_dir/files.json, state_dir/files/NAME.zst
+//
+// Contents that are gone, or were never sent, are missing again: sites that have them are told. Thread-safe.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "causeway/v1/coordinator.pb.h"
+#include "core/mutex.h"
+
+namespace causeway::server {
+
+class ModelFiles {
+ public:
+  explicit ModelFiles(const std::string& state_dir);
+
+  // The run's list, which is the request's where there was none, and what is missing of it. INVALID_ARGUMENT for a name
+  // that no such file has, too many bytes, or contents that are not those of the list.
+  absl::StatusOr<v1::KeptFiles> Keep(const v1::KeepFileRequest& request);
+
+  v1::KeptFiles List() const;
+  absl::StatusOr<std::string> Read(const std::string& name) const;  // compressed; NOT_FOUND
+
+ private:
+  std::string PathOf(const std::string& name) const;
+  void LookForMissing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Begin(const v1::KeepFileRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Write(const v1::KeepFileRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::string state_dir_;
+  mutable core::Mutex mutex_;
+  v1::KeptFiles kept_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace causeway::server

@@ -1,0 +1,49 @@
+// Gives the files that belong to a site's model (config.json, the tokenizer's) to the run, on a thread and a connection
+// of its own: training does not wait for them.
+//
+//   Begin ─► KeepFile: which are missing? ─► one call for each ─► again in some minutes: a coordinator may have lost
+//   them
+//
+// Where the run has others, a line in the log names them; nothing fails. Thread-safe.
+#pragma once
+
+#include <grpcpp/client_context.h>
+
+#include <chrono>
+#include <vector>
+
+#include "causeway/v1/coordinator.grpc.pb.h"
+#include "core/mutex.h"
+#include "core/thread.h"
+#include "formats/model_file.h"
+#include "transport/link_options.h"
+
+namespace causeway::worker {
+
+class FileGiver {
+ public:
+  FileGiver(transport::LinkOptions link, std::vector<formats::ModelFile> files)
+      : link_(std::move(link)), files_(std::move(files)) {}
+  ~FileGiver();  // ends a call in progress
+
+  void Begin();  // once the site has joined; a second call does nothing
+
+ private:
+  void Run();
+  // Whether all are there, or nothing more is to be done.
+  bool GiveAll(v1::Coordinator::Stub& stub);
+  bool Understood(const grpc::Status& status);
+  void Compare(const v1::KeptFiles& kept);
+  bool WaitFor(std::chrono::nanoseconds time);  // true: it ends
+
+  const transport::LinkOptions link_;
+  const std::vector<formats::ModelFile> files_;
+  bool compared_ = false, useless_ = false;  // of the thread
+  core::Mutex mutex_;
+  core::Condition changed_;
+  bool ends_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::ClientContext* call_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  core::Thread thread_;  // uses everything above
+};
+
+}  // namespace causeway::worker
