@@ -82,7 +82,7 @@ class ExternalSite {
   struct {
     core::Clock::TimePoint at;
     int64_t tokens = 0;
-  } rated_;  // when the token rate was last computed
+  } rated_;                               // when the token rate was last computed
   std::optional<uint64_t> theta_digest_;  // of the restored θ
   core::Step step_ = 0;                   // result or argument of the operation in progress
   SiteStateParts state_;
