@@ -69,7 +69,7 @@ const std::vector<CommandText>& CommandTexts() {
        "the global parameters as a folder that Hugging Face's transformers load; of a run with shards from "
        "--coordinator=A,B,… in their order"},
       {kPrepare, "settings", "[--markdown]", "each setting of run.yaml: its default, and what it says", false},
-      {kPrepare, "config-check", "FILE", "whether a run.yaml is right; prints the full config", false},
+      {kPrepare, "config-check", "FILE [--json]", "whether a run.yaml is right; --json prints the full config", false},
       {kPrepare, "init", "--placement=sites --shards_at=NAME=HOST:PORT,… --out=DIR [--config=FILE]",
        "a run whose coordinator is spread over its sites: run.yaml, and each site's one command", false},
       {kPlan, "plan", "[round] --config=FILE --link_mbit=… --rtt_ms=… --step_ms=… --sites=… [--hub_mbit=…] [--sweep]",

@@ -1,5 +1,6 @@
 #include "ctl/figures_text.h"
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace causeway::ctl {
@@ -20,6 +21,16 @@ std::string BytesText(const nlohmann::json& value) {
     bytes /= 1000;
   }
   return absl::StrFormat("%.3g TB", bytes);
+}
+
+std::string GroupedText(int64_t number) {
+  std::string text = absl::StrCat(number);
+  for (auto i = std::ssize(text) - 3; i > (number < 0 ? 1 : 0); i -= 3) text.insert(static_cast<size_t>(i), ",");
+  return text;
+}
+
+std::string StateText(const nlohmann::json& site) {
+  return site.value("finished", false) ? "finished" : site.at("state").get<std::string>();
 }
 
 std::string PercentText(const nlohmann::json& share) {

@@ -15,6 +15,12 @@ std::string MillionsText(const nlohmann::json& value);
 // "12.2 MB": 1 kB is 1000 bytes.
 std::string BytesText(const nlohmann::json& bytes);
 
+// "4,340,736"
+std::string GroupedText(int64_t number);
+
+// The state of a site: "training", …; "finished" where it has left with all steps done.
+std::string StateText(const nlohmann::json& site);
+
 // "91.7%"
 std::string PercentText(const nlohmann::json& share);
 

@@ -90,6 +90,15 @@ absl::StatusOr<std::string> RunYamlFor(int sites) {
     if (!placed.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ": expected placement: sites, got none"));
     config = *placed;
   }
+  if (!absl::StrContains(text, "min_sites")) {
+    if (absl::StrContains(absl::StrCat("\n", text), "\nmembership:")) {
+      std::fprintf(stderr,
+                   "note: %s has no membership.min_sites: the first site begins alone; min_sites: %d waits for all\n",
+                   path.c_str(), sites);
+    } else {
+      absl::StrAppend(&text, "membership: {min_sites: ", sites, "}  # training starts when all sites have joined\n");
+    }
+  }
   RETURN_IF_ERROR(formats::PlaceShards(sites, &config));
   return text;
 }

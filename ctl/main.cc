@@ -39,10 +39,10 @@
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077",
           "HOST:PORT of the coordinator; export, report: of all shards, A,B,…");
-ABSL_FLAG(
-    bool, json, false,
-    "status: the JSON of GET /status; plan, plan pipeline, plan partition, plan what-if: JSON, of tables a line for "
-    "each row; history, codec-bench: a line of JSON for each event or row");
+ABSL_FLAG(bool, json, false,
+          "status: the JSON of GET /status; config-check: the full config; plan, plan pipeline, plan partition, plan "
+          "what-if: JSON, of tables a line for "
+          "each row; history, codec-bench: a line of JSON for each event or row");
 ABSL_FLAG(std::string, out, "", "export, init: directory to write; report, plan pipeline: file");
 ABSL_FLAG(std::string, assets, "",
           "export: a Hugging Face folder of the same model, whose tokenizer and generation_config.json are copied");
@@ -221,7 +221,7 @@ absl::Status CheckConfig(const std::vector<std::string>& arguments) {
   if (arguments.size() != 2) return absl::InvalidArgumentError("config-check: expected one FILE");
   ASSIGN_OR_RETURN(const std::string text, formats::ReadRunYamlText(arguments[1]));
   ASSIGN_OR_RETURN(const core::RunConfig config, formats::ParseRunYaml(text, arguments[1]));
-  std::printf("%s\n", formats::RunConfigJson(config).c_str());
+  if (absl::GetFlag(FLAGS_json)) std::printf("%s\n", formats::RunConfigJson(config).c_str());
   if (const std::string note = formats::PresetNote(text); !note.empty())
     std::fprintf(stderr, "note: %s\n", note.c_str());
   for (const std::string& advice : formats::RunAdvice(config)) std::fprintf(stderr, "note: %s\n", advice.c_str());

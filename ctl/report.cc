@@ -48,7 +48,7 @@ table { border-collapse: collapse; width: 100%%; } th, td { text-align: left; pa
 th { color: var(--muted); font-weight: 500; font-size: 13.5px; border-bottom: 1px solid var(--line); }
 .n { text-align: right; } pre { margin: 0 0 8px; white-space: pre-wrap; overflow-wrap: anywhere; }
 pre, code { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: 13px; }
-svg { width: 100%%; height: auto; } svg text { font-size: 12px; fill: var(--muted); } .tick { stroke: var(--line); }
+svg { width: 100%%; height: auto; } @media (max-width: 640px) { svg { min-width: 620px; } } svg text { font-size: 12px; fill: var(--muted); } .tick { stroke: var(--line); }
 </style></head><body>
 )html";
 
@@ -158,7 +158,7 @@ std::string LossCurves(const json& status) {
   return LossChartSvg(series);
 }
 
-std::string Integer(const json& value) { return value.is_number() ? absl::StrCat(value.get<int64_t>()) : "-"; }
+std::string Integer(const json& value) { return value.is_number() ? GroupedText(value.get<int64_t>()) : "-"; }
 
 std::string Sites(const json& status) {
   static constexpr Column kColumns[] = {{"site"},       {"state"},        {"step", true},     {"tokens/s", true},
@@ -168,10 +168,9 @@ std::string Sites(const json& status) {
   for (const json& site : status.at("sites")) {
     const std::string reason = site.at("reason");
     rows.push_back(
-        {site.at("name"), absl::StrCat(site.at("state").get<std::string>(), reason.empty() ? "" : ": ", reason),
-         Integer(site.at("step")), NumberText(site.at("tokens_per_s")), NumberText(site.at("loss")),
-         PercentText(site.at("utilization")), NumberText(site.at("stall_s"), " s"), BytesText(site.at("up_bytes")),
-         BytesText(site.at("down_bytes")),
+        {site.at("name"), absl::StrCat(StateText(site), reason.empty() ? "" : ": ", reason), Integer(site.at("step")),
+         NumberText(site.at("tokens_per_s")), NumberText(site.at("loss")), PercentText(site.at("utilization")),
+         NumberText(site.at("stall_s"), " s"), BytesText(site.at("up_bytes")), BytesText(site.at("down_bytes")),
          absl::StrCat(Integer(site.at("contributions_merged")), " of ", Integer(site.at("contributions_sent"))),
          absl::StrCat(Integer(site.at("digests_matching")), " fragments")});
   }

@@ -105,7 +105,7 @@ std::string SiteTable(const json& status, size_t width) {
       {"busy", 3},       {"up", 9},          {"down", 10}, {"up rate", 6}, {"down rate", 7}, {"", 5, true, true}};
   std::vector<std::vector<std::string>> rows;
   for (const json& site : status.at("sites")) {
-    rows.push_back({site.at("name"), site.at("state"), absl::StrCat(site.at("ranks").at("ranks").get<int64_t>()),
+    rows.push_back({site.at("name"), StateText(site), absl::StrCat(site.at("ranks").at("ranks").get<int64_t>()),
                     absl::StrCat(site.at("step").get<int64_t>()), NumberText(site.at("tokens_per_s")),
                     NumberText(site.at("loss")), PercentText(site.at("utilization")), BytesText(site.at("up_bytes")),
                     BytesText(site.at("down_bytes")), BytesText(site.at("up_bytes_per_s")) + "/s",

@@ -12,6 +12,7 @@ Nothing is ever deleted: a model may be the work of a day.
 """
 
 import argparse
+import contextlib
 import fcntl
 import json
 import os
@@ -31,6 +32,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 BINARIES = BUILD / "release"
 LIBRARY = BINARIES / "libcauseway.so"
+MADE = {"causeway_shared": LIBRARY.name}  # the file of a target that has another name
 PROGRAMS = ("causeway-coordinator", "causewayctl")  # the trainer has more
 RUN_ID, CALIBRATION_ID = "quickstart", "calibration"
 # Links in the folder of --out, and where they lead.
@@ -160,7 +162,7 @@ def install_packages():
 
 def build(targets):
     began = time.monotonic()
-    first = not all((BINARIES / target).exists() for target in targets)
+    first = not all((BINARIES / MADE.get(target, target)).exists() for target in targets)
     if first:
         say(f"Builds {', '.join(targets)}: {BUILD_CORE_MINUTES / (os.cpu_count() or 1):.0f} minutes or so "
             f"on {os.cpu_count()} cores, once. Training begins after that …")
@@ -228,7 +230,7 @@ def calibrated(samples, sites):
 
 def steps_that_fit(rate, minutes, sync_every):
     steps = int(rate * minutes * 60 * (1 - EVALUATION_SHARE))
-    return max(steps, MIN_ROUNDS * sync_every)
+    return max(steps // sync_every, MIN_ROUNDS) * sync_every  # none is left out of a round
 
 
 def watch(stack, trainer, total_steps):
@@ -258,14 +260,26 @@ def status_line(addresses, folder):
     return f"Status page: http://{addresses['http']}/\nLogs: {folder}/*.log"
 
 
+def keep_what_there_is(stack, out, export_dir):
+    """The work of a run that someone ends early; where that fails, what ended it is the news."""
+    with contextlib.suppress(PartFailed):
+        stack.export("export", export_dir)
+        stack.report(out / "report.html", export_dir, "")
+        say(f"\nEnded early. The model so far: {export_dir}\nreport: {out}/report.html")
+
+
 def train(out, trainer, sites, steps):
     """The run, its export and evaluation: the content of result.json."""
     export_dir = out / "export"
     with Stack(BINARIES, out, run_yaml(trainer, RUN_ID, steps, sites), trainer.site, sites, trainer.processes(sites)) as stack:
         say(status_line(stack.addresses, out))
-        status, training_s = watch(stack, trainer, steps)
+        try:
+            status, training_s = watch(stack, trainer, steps)
+        except Stopped:
+            keep_what_there_is(stack, out, export_dir)
+            raise
         stack.export("export", export_dir)
-        say("Evaluates the exported model …")
+        say("Evaluates the exported model, a minute or so …")
         evaluation = trainer.evaluate(stack, export_dir)
         stack.report(out / "report.html", export_dir, evaluation["sample"])
         stack.finish()

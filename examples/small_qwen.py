@@ -28,4 +28,4 @@ def tokenizer():
     bytewise = Tokenizer(models.BPE(vocab=names, merges=[]))
     bytewise.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     bytewise.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=bytewise, clean_up_tokenization_spaces=False)
+    return PreTrainedTokenizerFast(tokenizer_object=bytewise, pad_token=chr(256), clean_up_tokenization_spaces=False)

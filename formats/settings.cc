@@ -86,7 +86,9 @@ std::vector<Setting> ListSettings() {
     const std::string section = setting.key.substr(0, setting.key.find('.'));
     return std::ranges::find(kSections, section) - kSections.begin();
   });
-  const std::map<std::string, std::string> defaults = ValuesOf({});
+  // As a new run has them, which its completion decides; its name alone has none.
+  std::map<std::string, std::string> defaults = ValuesOf(ParseRunYaml("run_id: run\n", "run.yaml").value());
+  defaults["run_id"] = R"("")";
   for (Setting& setting : settings) {
     if (const auto found = defaults.find(setting.key); found != defaults.end()) setting.standard = found->second;
   }

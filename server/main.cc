@@ -203,6 +203,8 @@ absl::StatusOr<std::unique_ptr<server::RunExchange>> MakeCoordinator(
       {.config = config,
        .run_config = formats::SerializeRunConfig(config),
        .config_json = formats::RunConfigJson(config),
+       .grpc = addresses.grpc.Text(),
+       .http = addresses.http.Text(),
        .settings = FormsOfSettings(config),
        .board = board,
        .shard = addresses.shard,

@@ -39,7 +39,7 @@ absl::StatusOr<RunDescription> AwaitDescription(Wire& wire, const LinkOptions& o
     v1::RunDescription description;
     const grpc::Status status = wire.Describe(options.site, stops, description);
     const absl::Status meaning = MeaningOf(status, description, options.shard, options.coordinator);
-    if (meaning.ok()) return RunDescription{description.run_id(), description.run_config()};
+    if (meaning.ok()) return RunDescription{description.run_id(), description.run_config(), description.http()};
     if (!absl::IsUnavailable(meaning)) return meaning;
     const bool unconnected = status.error_code() == grpc::StatusCode::UNAVAILABLE;
     const std::string error = Explain(options, unconnected, status.error_message());

@@ -15,6 +15,7 @@ namespace causeway::transport {
 struct RunDescription {
   core::RunId run_id;
   std::string run_config;  // serialized; formats::ParseRunConfig reads it
+  std::string http;        // HOST:PORT where the status page listens; empty: unknown
 };
 
 // Kept by a process with its checkpoint, of the coordinator; for several shards, each text has theirs, separated

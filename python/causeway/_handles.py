@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import time
 import weakref
@@ -22,7 +23,7 @@ from typing import Any, Protocol
 
 from causeway import _library, _log
 from causeway._library import Work
-from causeway.errors import ConfigError, Error, FailedError, RestoreError
+from causeway.errors import ConfigError, Error, FailedError, RefusedError, RestoreError
 
 POLL_MS = 100
 _ALIGNMENT = 64  # of a state's parts
@@ -125,6 +126,29 @@ class RunHandle(_Owner):
         return config
 
 
+class _Steps:
+    """Every TELL_S seconds a line about the steps, for a person who has no page open."""
+
+    TELL_S = 10.0
+
+    def __init__(self, step: int) -> None:
+        self._first = step
+        self._begin = self._told = time.monotonic()
+
+    def done(self, step: int, of: int, loss: float) -> None:
+        now = time.monotonic()
+        if now - self._told < self.TELL_S:
+            return
+        self._told = now
+        text = f"step {step} of {of}" if of else f"step {step}"
+        if not math.isnan(loss):
+            text += f", loss {loss:.4g}"
+        if of and step > self._first:
+            left = (of - step) * (now - self._begin) / (step - self._first)
+            text += f", {left / 3600:.1f} h left" if left >= 5400 else f", {max(1, round(left / 60))} min left"
+        _log.tell(text)
+
+
 class SiteHandle(_Owner):
     """One site, from its model until it leaves."""
 
@@ -143,6 +167,7 @@ class SiteHandle(_Owner):
         self._last_progress: dict[str, Any] = {}
         self._looked = 0.0
         self.moved = False  # the last call gave out work that changes θ
+        self._steps: _Steps | None = None  # since it has joined
 
     # ---- Waits ----
 
@@ -231,14 +256,22 @@ class SiteHandle(_Owner):
             raise FailedError(f"expected one site {self._run.name[1]} in this process, got a second: close the one before, as "
                               "the end of its `with` does", expected="one", got="a second")
         step = ctypes.c_int64()
+        told, page = self._run.description, self._run.description.get("page")
+        _log.tell(f"joins run {told['run_id']} as {self._run.name[1]}" + (f"; page {page}" if page else ""))
         try:
             self._wait(lambda: int(self.library.site_join(self.handle, POLL_MS, ctypes.byref(step))))
         except ConfigError as error:
             raise (_restore_error(error) if self._restored else error) from None
+        except RefusedError as error:
+            if "the run is done" not in str(error):
+                raise
+            raise RefusedError(f"{error}: nothing is left to train; its model is written by: causewayctl export "
+                               f"--coordinator={self._run.name[0]} --out=DIR") from None
         self._restored = None
         self._joined = True
         _sites[self._run.name] = self
         self._look()
+        self._steps = _Steps(step.value)
         return step.value
 
     def _in_the_run(self) -> _Handle:
@@ -256,6 +289,8 @@ class SiteHandle(_Owner):
             self._in_the_run(), step, ctypes.byref(report), POLL_MS, ctypes.byref(following))))
         if self.moved or time.monotonic() - self._looked >= _LOOK_S:  # a step that does not wait does not report a stop
             self._look()
+        if self._steps is not None and _log.shows_steps:
+            self._steps.done(following.value, self.run_steps, loss)
         return following.value
 
     def _look(self) -> None:

@@ -5,11 +5,14 @@ ctypes lets go of the interpreter's lock during each call, so other Python threa
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import importlib.metadata
 import os
 import pathlib
 import re
+import warnings
 from typing import Any
 
 from causeway import errors
@@ -220,9 +223,19 @@ def _mode() -> int:
     return os.RTLD_LOCAL | (os.RTLD_DEEPBIND if alone else 0)
 
 
+def _warn_of_namesake() -> None:
+    """Another project has the name `causeway` on PyPI, and installs into a folder of that name, too."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        version = importlib.metadata.version("causeway")
+        warnings.warn(f"the distribution causeway {version} is installed beside causeway-diloco, into the same folder "
+                      f"{pathlib.Path(__file__).parent}: it is another project's, or an earlier build of this one. pip uninstall "
+                      "causeway, and install causeway-diloco again", stacklevel=2)
+
+
 @functools.cache
 def load() -> Library:
     """The library beside this file, or the one that the environment variable CAUSEWAY_LIBRARY names. Loaded once."""
+    _warn_of_namesake()
     beside = pathlib.Path(__file__).with_name("libcauseway.so")
     path = os.environ.get(PATH_VARIABLE) or str(beside)
     try:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+from causeway import _log
 from causeway.errors import mismatch
 
 COORDINATOR_VARIABLE = "CAUSEWAY_COORDINATOR"
@@ -105,8 +106,10 @@ def _same_float32(got: object, expected: object) -> bool:
 
 
 def split(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Keyword arguments, apart: those of the connection, and expectations."""
-    known = Connection.__annotations__.keys() | Expectations.__annotations__.keys()
+    """Keyword arguments, apart: those of the connection, and expectations. `log=False` is done here: a terminal gets
+    warnings alone."""
+    known = Connection.__annotations__.keys() | Expectations.__annotations__.keys() | {"log"}
+    _log.silent, _log.shows_steps = settings.get("log") is False, True
     for key in settings:
         if key not in known:
             raise mismatch(key, f"one of {', '.join(sorted(known))}", "a setting of this name")

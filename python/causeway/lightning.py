@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,6 +51,11 @@ class CausewayCallback(Callback):
     def diloco(self) -> DiLoCo:
         """While the Trainer trains. Raises FailedError before and afterwards."""
         return self._site.diloco
+
+    def export(self, directory: str | os.PathLike[str], tokenizer: Any = None) -> None:
+        """Writes the model with W, which all sites hold alike: during training, and, as it was then, after its end. The
+        Trainer's own save writes the site's θ. On all ranks."""
+        self._site.export(directory, tokenizer)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Optimizers and schedulers are made, their state is not loaded yet."""

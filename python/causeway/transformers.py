@@ -25,6 +25,7 @@ from causeway.torch._schedulers import Schedulers
 from causeway.torch._state import SiteState
 
 STATE_FILE = "causeway.pt"  # in the Trainer's checkpoint folders
+_SHOWN = ("causeway/rounds", "causeway/sites", "causeway/stall_s")  # of the figures, on the terminal
 
 
 class CausewayCallback(transformers.TrainerCallback):
@@ -44,6 +45,11 @@ class CausewayCallback(transformers.TrainerCallback):
     def diloco(self) -> DiLoCo:
         """While the Trainer trains. Raises FailedError before and afterwards."""
         return self._site.diloco
+
+    def export(self, directory: str | os.PathLike[str], tokenizer: Any = None) -> None:
+        """Writes the model with W, which all sites hold alike: during training, and, as it was then, after its end. The
+        Trainer's own save writes the site's θ. On all ranks."""
+        self._site.export(directory, tokenizer)
 
     def leave(self) -> None:
         """Leaves the run after an error that ended `train`, where the process goes on. Otherwise it is done for you."""
@@ -108,6 +114,14 @@ class CausewayCallback(transformers.TrainerCallback):
         self._site.end()
 
 
+class _OnTheTerminal(transformers.TrainerCallback):
+    """In front of the callback that prints what is logged: three figures are enough there."""
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **trainer: Any) -> None:
+        for name in [each for each in logs or {} if each.startswith("causeway/") and each not in _SHOWN]:
+            del logs[name]  # type: ignore[union-attr]
+
+
 def _follow_the_default_flow(callback: CausewayCallback) -> None:
     """Moves the callback behind the Trainer's own DefaultFlowCallback: before those that write what is logged.
 
@@ -119,6 +133,10 @@ def _follow_the_default_flow(callback: CausewayCallback) -> None:
     if callback in callbacks and any(flow):
         callbacks.remove(callback)
         callbacks.insert(flow.index(True) + 1, callback)
+        printers = (transformers.ProgressCallback, transformers.PrinterCallback)
+        printing = [isinstance(each, printers) for each in callbacks]
+        if any(printing) and not any(isinstance(each, _OnTheTerminal) for each in callbacks):
+            callbacks.insert(printing.index(True), _OnTheTerminal())
     else:
         LOGGER.warning("the Trainer's callbacks are not where they were in transformers 5.23: figures of the run are in "
                        "trainer.state.log_history alone")

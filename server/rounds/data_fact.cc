@@ -97,8 +97,9 @@ std::string DataFact::WhyNoLoss() const {
       std::ranges::any_of(known_, [](const auto& site) { return site.second.held_out.has_value(); })) {
     return "";
   }
-  return "data.mode own: each site evaluates on the tail of its own data (eval_loss_by_site); start sites with "
-         "--held_out=FILE for one loss";
+  return "data.mode own: each site evaluates on the tail of its own data (eval_loss_by_site); one loss needs a file "
+         "for "
+         "all (causeway-worker --held_out=FILE), or a PyTorch site's diloco.report_eval(…)";
 }
 
 }  // namespace causeway::server

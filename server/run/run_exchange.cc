@@ -89,6 +89,7 @@ v1::RunDescription RunExchange::Describe() const {
   description.set_epoch(journal_->identity().epoch);
   description.set_lineage(journal_->identity().lineage);
   description.set_run_config(options_.run_config);
+  description.set_http(options_.http);
   description.set_shard(options_.shard.index);
   description.set_num_shards(options_.shard.count);
   run_.model.Describe(description);

@@ -39,6 +39,7 @@ struct RunOptions {
   core::RunConfig config;
   std::string run_config;   // the same, serialized, for sites
   std::string config_json;  // the same, for /status
+  std::string grpc, http;   // HOST:PORT where it listens, for the page and for sites
   SettingsForms settings;   // without them the settings cannot change
   const core::Clock* clock = &core::SystemClock();
   StatusBoard* board = nullptr;  // updated by Tick; outlives the coordinator; nullptr: no status

@@ -71,6 +71,7 @@ std::string WhyJoining(const RunView& run, const SiteId& site) {
 
 SiteStatus StatusOf(const RunView& run, const SiteId& site, const SiteRecord& record) {
   SiteStatus status{.name = site, .state = record.state, .reason = record.reason, .lost = IsLost(record)};
+  status.finished = record.state == core::SiteState::kGone && record.ended == core::Ended::kFinished;
   const int64_t now_ms = run.options.clock->NowMs();
   if (const Member* const found = run.members.Find(site)) {
     const Member& member = *found;
@@ -132,6 +133,7 @@ StatusSnapshot SnapshotOf(const RunView& run) {
       .codec = config.codec,
       .codec_reason_up = run.codecs.reason_up(),
       .codec_reason_down = run.codecs.reason_down(),
+      .grpc = run.options.grpc,
       .config_json = run.settings.revision() == 0 ? run.options.config_json : run.options.settings.json(config),
       .settings = run.settings.After(0),
       .eval_loss_start = run.eval_loss.start,

@@ -254,6 +254,7 @@ void WriteSite(JsonWriter& json, const SiteStatus& site, bool reduced, size_t lo
   json.Member("name", site.name);
   json.Member("state", core::SiteStateName(site.state));
   json.Member("reason", Shortened(site.reason, reduced));
+  if (site.finished) json.Member("finished", true);
   json.Member("up_bytes", site.up_bytes);
   json.Member("down_bytes", site.down_bytes);
   json.Member("up_bytes_per_s", site.up_bytes_per_s);
@@ -404,6 +405,7 @@ void WriteRun(JsonWriter& json, const StatusSnapshot& snapshot, bool reduced) {
   json.Member("num_shards", snapshot.shard.count);
   json.Member("state", snapshot.state);
   json.Member("reason", snapshot.reason);
+  json.Member("grpc", snapshot.grpc);
   json.Member("uptime_s", snapshot.uptime_s);
   json.Member("parameters", snapshot.parameters);
   json.Member("mode", snapshot.mode == core::SyncMode::kQuorum ? "quorum" : "synchronous");

@@ -117,7 +117,8 @@ struct SiteStatus {
   core::SiteId name;
   core::SiteState state = core::SiteState::kGone;
   std::string reason;
-  bool lost = false;  // its lease ended, and no operator has asked it to leave
+  bool lost = false;      // its lease ended, and no operator has asked it to leave
+  bool finished = false;  // it has left with all steps of the run done
   std::shared_ptr<const core::Progress> progress = std::make_shared<core::Progress>();  // never null
   double joined_s = 0;  // time since it joined, in this life of the coordinator
   int64_t up_bytes = 0;
@@ -222,6 +223,7 @@ struct StatusSnapshot {
   int64_t parameters = 0;
   core::CodecConfig codec;                         // the codecs now used up and down
   std::string codec_reason_up, codec_reason_down;  // for those, where they are chosen
+  std::string grpc;                                // HOST:PORT where it listens
   std::string config_json;
   std::vector<core::SettingsRevision> settings;  // the changes of the config since the run began, oldest first
   std::optional<double> eval_loss_start;

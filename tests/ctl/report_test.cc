@@ -157,7 +157,8 @@ TEST(Report, SaysHowToLoadAnExportOrHowToMakeOne) {
 
 TEST(Report, AModelOfTheSitesOwnIsLoadedByItsOwnNames) {
   EXPECT_THAT(Html(Status("external"), {.model_dir = "out"}),
-              AllOf(HasSubstr("load_file(&quot;out/model.safetensors&quot;)"), Not(HasSubstr("pipeline"))));
+              AllOf(HasSubstr("load_model(model, &quot;out/model.safetensors&quot;)"),
+                    HasSubstr("from_pretrained(&quot;out&quot;)")));
 }
 
 TEST(Report, WithoutALossOfTheRunThereIsNoFigureOfIt) {

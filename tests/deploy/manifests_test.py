@@ -384,6 +384,7 @@ class Pinned(unittest.TestCase):
 class Rest(unittest.TestCase):
     def test_nothing_here_is_left_unchecked(self):
         known = ["*.Dockerfile", "compose.yaml", "*.compose.yaml", "compose/*", "k8s/*.yaml", "systemd/*.service",
+                 "systemd/gpu.conf",  # a drop-in for machines with a GPU
                  "health/*", "prometheus/*.yml", "grafana/*", "certs", "install_packages", "packages*.txt", "quickstart*", "levels.yaml",
                  "get_cudnn_frontend", "cuda_wheels.txt",
                  "runtime_packages", "run.yaml", ".gitignore", "wheel",  # tests/deploy/wheel, on demand

@@ -345,7 +345,7 @@ class Steps(unittest.TestCase):
         self.assertEqual(4.0, quickstart.steps_per_second([(10.0, 3), (10.2, 4), (12.0, 11)]))
 
     def test_the_steps_fill_the_minutes_and_are_never_too_few_for_a_round(self):
-        self.assertEqual(570, quickstart.steps_that_fit(rate=10, minutes=1, sync_every=20))
+        self.assertEqual(560, quickstart.steps_that_fit(rate=10, minutes=1, sync_every=20))
         self.assertEqual(60, quickstart.steps_that_fit(rate=0.1, minutes=1, sync_every=20))
 
     def test_sites_have_the_names_of_places_first(self):

@@ -49,6 +49,8 @@ class ConfigTest(BadInputTest):
         checked = self.folder / "run.yaml"
         checked.write_text("run_id: e2e\nsync: {num_fragments: 1}\n")
         program = self.run_program("causewayctl", "config-check", str(checked))
+        self.assertEqual("", program.output())
+        program = self.run_program("causewayctl", "config-check", str(checked), "--json")
         self.assert_ends(program, DONE, "fine: ", " M parameters, 1 fragment, constant lr because run.steps is 0")
         self.assertEqual("e2e", json.loads(program.output())["run_id"])
 

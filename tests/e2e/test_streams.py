@@ -37,7 +37,7 @@ class OutputTest(StreamsTest):
         run.await_rounds(2)
         config = run.config_path
         for arguments, at in ((("status", "--json"), run), (("status",), run), (("status", "--watch"), run),
-                              (("history",), run), (("history", "--json"), run), (("config-check", config), None),
+                              (("history",), run), (("history", "--json"), run), (("config-check", config, "--json"), None),
                               (PLAN, None),
                               (("codec-bench", "--sizes=1", "--threads=1", "--codecs=int4", "--targets=scalar"), None),
                               (("export", f"--out={self.folder}/export"), run), (("--help",), None),

@@ -1,5 +1,7 @@
 """causeway.Site and what lies under it, against a stand-in for the library: waits, pieces of work, errors, log lines."""
 
+import contextlib
+import io
 import logging
 import os
 import signal
@@ -276,9 +278,26 @@ class LogTest(SiteTest):
         self.fake.lines = [(0, b"zero", 0), (1, b"one", 0), (2, b"two", 3), (3, b"caf\xc3\xa9 %s", 0)]
         with self.assertLogs("causeway", logging.DEBUG) as logs:
             site.join()
-        self.assertEqual(logs.output, ["DEBUG:causeway:zero", "INFO:causeway:one",
+        self.assertEqual(logs.output, ["INFO:causeway:joins run fake as eu", "DEBUG:causeway:zero", "INFO:causeway:one",
                                        "WARNING:causeway:3 log lines were lost before the next one",
                                        "WARNING:causeway:two", "ERROR:causeway:café %s"])
+
+
+    def test_a_terminal_has_the_lines_that_logging_would_not_show(self):
+        self.fake.config = {**self.fake.config, "run": {"steps": 100}}
+        self.fake.progress["run_steps"] = 100
+        for settings, words in (({}, ["causeway: joins run fake as eu", "causeway: waits", "causeway: step 1 of 100, loss 2.5, 1 min left"]),
+                                ({"log": False}, [])):
+            self.fake.lines = [(1, b"waits", 0), (0, b"for developers", 0)]
+            with contextlib.redirect_stderr(io.StringIO()) as told, unittest.mock.patch("causeway._handles._Steps.TELL_S", 0):
+                site = self.site(**settings)
+                site.join()
+                site.after_step(tokens=1, loss=2.5)
+                site.close()
+            self.assertEqual(told.getvalue().splitlines(), words)
+        with self.assertLogs("causeway", logging.INFO), contextlib.redirect_stderr(io.StringIO()) as told:
+            self.site().join()
+        self.assertEqual(told.getvalue(), "")
 
 
 class SettingsTest(SiteTest):

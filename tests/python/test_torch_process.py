@@ -203,7 +203,41 @@ TWINS = {  # alone: (as a site, lines that differ at most)
 }
 
 
+MINE = """
+import sys
+from transformers import Trainer, TrainingArguments
+from small_qwen import new_model, rows, tokenizer
+data = [{"input_ids": row, "labels": row} for row in rows(sys.argv[1])]
+arguments = TrainingArguments(sys.argv[2], max_steps=60, per_device_train_batch_size=8, learning_rate=3e-3, logging_steps=20,
+                              save_strategy="no", report_to="none")
+trainer = Trainer(new_model(), arguments, train_dataset=data, processing_class=tokenizer())
+trainer.train()
+"""
+
+
 class ExamplesTest(EndToEndTest):
+    @needs_library
+    @unittest.skipUnless(importlib.util.find_spec("accelerate"), "accelerate is not installed")
+    def test_a_trainer_script_becomes_a_site_by_two_lines_and_its_model_is_exported_after_training(self):
+        own = MINE.replace("import sys\n", "import sys\nfrom causeway.transformers import CausewayCallback\n").replace(
+            "tokenizer())", "tokenizer(), callbacks=[callback := CausewayCallback()])")
+        script = self.folder / "mine.py"
+        script.write_text(own + "callback.export(sys.argv[2])\n")
+        environment = {"PYTHONPATH": f"{ROOT / 'python'}:{ROOT / 'examples'}"}
+        tried = self.program(self.folder, "try", sys.executable, "-m", "causeway.try", "--steps=60", f"--out={self.folder}/out", "--",
+                             str(script), str(ROOT / "docs" / "architecture.md"), f"{self.folder}/{{site}}", environment=environment)
+        self.assertEqual(tried.wait(120), DONE, tried.log())
+        for site in ("eu", "us"):
+            self.assertEqual(len(re.findall(rf" {site} │ .*'loss'.*causeway/rounds", tried.output() + tried.log())), 3)
+        self.assertNotIn("causeway/up_bytes", tried.output() + tried.log())
+        import transformers
+        models = [transformers.AutoModelForCausalLM.from_pretrained(self.folder / each) for each in ("eu", "us", "out/model")]
+        for (name, first), *others in zip(models[0].state_dict().items(), *(model.state_dict().values() for model in models[1:])):
+            for other in others:
+                self.assertTrue(torch.equal(first, other), name)
+        for folder in ("eu", "out/model"):
+            self.assertEqual(transformers.AutoTokenizer.from_pretrained(self.folder / folder)("Ab\n")["input_ids"], [65, 98, 10])
+
     def test_at_most_a_few_lines_differ_beside_indentation(self):
         def code(name):
             text = (ROOT / "examples" / name).read_text()

@@ -48,6 +48,14 @@ absl::StatusOr<transport::ClientFlags> ReadFlags(JsonObject& options) {
   return flags;
 }
 
+// Its URL, seen from here; empty where it is on the coordinator's machine alone.
+std::string PageSeenFrom(const core::Address& coordinator, const std::string& http) {
+  absl::StatusOr<core::Address> page = core::ParseAddress("http", http);
+  if (!page.ok()) return "";
+  if (page->host == "0.0.0.0" || page->host == "::") page->host = coordinator.host;
+  return page->IsLoopback() && !coordinator.IsLoopback() ? "" : absl::StrCat("http://", page->Text(), "/");
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ExternalRun>> ExternalRun::Open(const std::string& text) {
@@ -93,6 +101,7 @@ absl::Status ExternalRun::Ask() {
   for (const std::string& advice : formats::StepsAdvice(*config)) spdlog::warn("{}", advice);
   json_ = nlohmann::ordered_json{{"run_id", config->run_id},
                                  {"site", site()},
+                                 {"page", PageSeenFrom(shards_.front().coordinator, description.http)},
                                  {"config", nlohmann::ordered_json::parse(formats::RunConfigJson(*config))}}
               .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   return absl::OkStatus();

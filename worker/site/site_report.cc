@@ -63,6 +63,7 @@ core::Progress SiteReport::Make(const SiteRules& rules, const core::LinkProgress
     progress_.compute_s = 0;
   }
   if (state.entered()) progress_.wall_s = clock_->SecondsSince(entered_at_);
+  progress_.compute_s = std::min(progress_.compute_s, progress_.wall_s);  // two clocks' readings, apart
   progress_.step = std::max(progress_.step, state.step);
   progress_.tokens = state.trained.tokens + new_tokens_;
   progress_.run_tokens = state.RunTokens();

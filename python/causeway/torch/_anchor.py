@@ -18,6 +18,8 @@ from causeway.torch._model import Model, local
 from causeway.torch._ranks import Ranks
 from causeway.torch._store import TensorStore
 
+Export = Callable[[str | os.PathLike[str], Any], None]  # of a W that is kept; takes folder and tokenizer
+
 
 def read(model: Model, store: TensorStore, read_anchor: Callable[[], None]) -> dict[int, torch.Tensor]:
     """W of each synced tensor by its index, flat, float32, on the host."""
@@ -43,13 +45,21 @@ def export(module: nn.Module, directory: str | os.PathLike[str], tokenizer: Any,
            table: Table) -> None:
     """Hugging Face's models by their save_pretrained; of others the state_dict, as model.pt. On all ranks; rank 0 writes,
     with the shards and the stages of the others in its memory."""
+    state = _whole_state(_innermost(module), ranks, table) if ranks.world > 1 else None
+    if ranks.leads:
+        write(module, directory, tokenizer, state)
+
+
+def _innermost(module: nn.Module) -> Any:
+    while (wrapped := unwrapped(module)) is not None:
+        module = wrapped
+    return module
+
+
+def write(module: nn.Module, directory: str | os.PathLike[str], tokenizer: Any, state: dict[str, Any] | None) -> None:
+    """The model with this state_dict; None: its own."""
     folder = pathlib.Path(directory)
-    inner: Any = module
-    while (wrapped := unwrapped(inner)) is not None:
-        inner = wrapped
-    state = _whole_state(inner, ranks, table) if ranks.world > 1 else None
-    if not ranks.leads:
-        return
+    inner = _innermost(module)
     folder.mkdir(parents=True, exist_ok=True)
     if hasattr(inner, "save_pretrained"):
         inner.save_pretrained(folder, **({} if state is None else {"state_dict": state}))

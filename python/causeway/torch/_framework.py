@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from causeway import _log
 from causeway._log import LOGGER
 from causeway.errors import FailedError, RankError
+from causeway.torch._anchor import Export
 from causeway.torch._schedulers import Schedulers
 from causeway.torch._state import SiteState
 from causeway.torch.diloco import DiLoCo
@@ -25,15 +28,26 @@ class FrameworkSite:
     def __init__(self, coordinator: str | None, site: str | None, settings: Mapping[str, Any]) -> None:
         self._connection = {"coordinator": coordinator, "site": site, **settings}
         self._diloco: DiLoCo | None = None
+        self._kept: Export | None = None  # of the last training
+        self._assets: Any = None  # the framework's
         self._waits_since = 0.0
         self._said_over = self._said_early = False
 
     @property
     def diloco(self) -> DiLoCo:
-        """Raises FailedError before training has begun."""
+        """Raises FailedError before training has begun and after its end."""
         if self._diloco is None:
-            raise FailedError("expected training to have begun: the site joins then")
+            raise FailedError("expected a site in its run, got one that has left: training has ended; export(folder) writes W"
+                              if self._kept else "expected training to have begun: the site joins then")
         return self._diloco
+
+    def export(self, directory: str | os.PathLike[str], tokenizer: Any) -> None:
+        """Writes W: while the framework trains, as it is then; afterwards as it was at the end. On all ranks."""
+        tokenizer = self._assets if tokenizer is None else tokenizer
+        if self._diloco is None and self._kept is not None:
+            self._kept(directory, tokenizer)
+        else:
+            self.diloco.export(directory, tokenizer)
 
     @property
     def joined(self) -> bool:
@@ -45,6 +59,7 @@ class FrameworkSite:
         the framework's, where the script names none."""
         self.end(FailedError("training began anew"))  # an error may have ended it without notice
         diloco = DiLoCo(model, optimizer, schedulers=schedulers, **{"assets": assets, **self._connection})
+        _log.shows_steps, self._kept, self._assets = False, None, assets
         try:
             if state is not None:
                 diloco.load_state_dict(state)
@@ -82,6 +97,8 @@ class FrameworkSite:
             if error is None and not self._said_early and 0 <= diloco.step < int(diloco.config["run"]["steps"]) and not diloco.over:
                 LOGGER.warning("the trainer has ended after step %d, the run has %d: this site leaves early, and the run waits "
                                "for others to finish it", diloco.step, diloco.config["run"]["steps"])
+            if error is None:
+                self._kept = diloco.keep_anchor()
             diloco.__exit__(type(error) if error else None, error, None)
 
     def _end_with_process(self) -> None:

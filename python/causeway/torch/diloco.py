@@ -28,8 +28,10 @@ from causeway import _options, names
 from causeway._handles import DRAIN_S
 from causeway._log import LOGGER
 from causeway._participant import OpenedSite, Participant
-from causeway.errors import ConfigError, FailedError, RestoreError, mismatch
-from causeway.torch import _anchor, _arguments, _assets, _capture, _model, _optimizers, _reported, _shards, _sites, _world
+from causeway.errors import ConfigError, Error, FailedError, RestoreError, mismatch
+from causeway.torch import (_anchor, _arguments, _assets, _capture, _memory, _model, _optimizers, _reported, _shards,
+                            _sites, _world)
+from causeway.torch._anchor import Export
 from causeway.torch._deferred_step import DeferredStep
 from causeway.torch._hidden_masters import HiddenMasters
 from causeway.torch._missing_steps import MissingSteps
@@ -399,6 +401,34 @@ class DiLoCo(Participant):
                            next(iter(self._model.own)))
         with self.anchor_parameters():
             _anchor.export(self._module, directory, tokenizer, self._ranks, self._carrier.table)
+
+    def keep_anchor(self) -> Export | None:
+        """W as it is once the open rounds are done, for an export after the site has left. None where it is not at hand, which
+        a line says: with several ranks, with too little memory, or after a failure."""
+        need, available = 8 * self._model.values(), _memory.available_bytes()
+        why = ("the site has several ranks" if self._ranks.world > 1 else
+               f"W takes {need / 1e9:.1f} GB" if available is not None and need > available else "")
+        values: dict[int, torch.Tensor] = {}
+        try:
+            if not why:
+                if self.over and not self.should_stop:
+                    self.complete()
+                with self.busy("work on the anchor"):
+                    self._deferred.end()
+                    values = _anchor.read(self._model, self._carrier.store, self._site.read_anchor)
+        except Error as error:
+            why = str(error)
+        if why:
+            LOGGER.info("W is not kept for an export after training, but causewayctl export writes it: %s", why)
+            return None
+
+        def export(folder: str | os.PathLike[str], tokenizer: Any) -> None:
+            self._swap(values)
+            try:
+                _anchor.write(self._module, folder, tokenizer, None)
+            finally:
+                self._swap(values)
+        return export
 
     # ---- Checkpoints ----
 

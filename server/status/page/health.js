@@ -185,6 +185,8 @@ function showHealth(status, timeline) {
   setText(byId('verdict-mark'), MARKS[level]);
   setText(byId('verdict-word'), word);
   setText(byId('sentence'), sentence(status, timeline));
+  setText(byId('progress'), [progressText(status), lossText(status)].filter(Boolean).join(' · '));
+  showJoin(status);
   showWaits(status);
   showAlarms(status);
 }
@@ -273,14 +275,69 @@ function progressText(status) {
     return `${format('percent', Math.min(1, done / tokens))} of ${format('size', tokens)} tokens`;
   }
   const step = format('count', Math.min(...present.map((site) => site.step || 0)));
-  return steps > 0 ? `step ${step} of ${format('count', steps)}` : `step ${step}`;
+  const left = Math.max(...present.map((site) => secondsLeft(site, steps)));
+  return (steps > 0 ? `step ${step} of ${format('count', steps)}` : `step ${step}`) +
+      (left > 0 ? `, about ${duration(Math.ceil(left))} left` : '');
+}
+
+// At the pace since the site has entered; 0: it does not say.
+function secondsLeft(site, steps) {
+  if (!(steps > site.step) || !(site.step > 0)) return 0;
+  if (site.tokens > 0 && site.tokens_per_s > 0) return (steps - site.step) * site.tokens / site.step / site.tokens_per_s;
+  const first = known.first.get(site.name);
+  if (!first || !(site.wall_s > first.wall_s + 5)) return 0;
+  return (steps - site.step) * (site.wall_s - first.wall_s) / Math.max(1, site.step - first.step);
+}
+
+// As this page has seen it first, for sites that do not count tokens.
+function noteFirst(status) {
+  for (const site of presentSites(status)) {
+    const first = known.first.get(site.name);
+    if (!first || site.step < first.step || site.wall_s < first.wall_s)
+      known.first.set(site.name, {step: site.step, wall_s: site.wall_s});
+  }
+}
+
+// The held-out loss, or the mean of the sites' training losses.
+function lossText(status) {
+  const loss = status.eval_loss || {};
+  if (isNumber(loss.latest)) {
+    return `held-out loss ${isNumber(loss.start) ? `${format('loss', loss.start)} → ` : ''}${format('loss', loss.latest)}`;
+  }
+  const training = mean(asList(status.sites).map((site) => site.loss));
+  return isNumber(training) ? `training loss ${format('loss', training)}` : '';
+}
+
+// While the run waits for sites: how the next one joins.
+function showJoin(status) {
+  const waits = status.state === 'waiting' && isNumber(status.unix_ms);
+  setAttribute(byId('join'), 'hidden', waits ? null : '');
+  if (!waits) return;
+  const [host, port] = [String(status.grpc || '').replace(/:\d+$/, ''), String(status.grpc || '').replace(/^.*:/, '') || '7077'];
+  const at = `${!host || host === '0.0.0.0' || host === '[::]' ? location.hostname || 'HOST' : host}:${port}`;
+  const external = ((status.config || {}).model || {}).kind === 'external';
+  setText(byId('join').querySelector('span'), 'The next site joins with:');
+  setText(
+      byId('join').querySelector('code'),
+      external ? `CAUSEWAY_COORDINATOR=${at} CAUSEWAY_SITE=NAME python3 script.py` :
+                 `causeway-worker --coordinator=${at} --site=NAME --data=FILE`);
+}
+
+// Sites that have left with all steps done, where no other is left.
+function allFinished(status) {
+  const sites = asList(status.sites);
+  return status.state === 'done' && sites.length && sites.every((site) => stateOf(site) === 'finished') ? sites.length : 0;
 }
 
 function tilesOf(status) {
   const all = totals(status);
   const loss = status.eval_loss || {};
-  return [
-    [
+  const finished = allFinished(status);
+  const tiles = [
+    finished ? [
+      'contributing', 'Sites',
+      [[['computed/finished', 'count', finished], ' of ', ['computed/all', 'count', finished], ' finished']]
+    ] : [
       'contributing', 'Contributing sites',
       [
         [
@@ -327,6 +384,7 @@ function tilesOf(status) {
       [[['computed/utilization', 'percent', all.utilization]], ['stall ', ['computed/stall', 'percent', all.stall]]]
     ],
   ];
+  return all.rounds > 0 ? tiles : tiles.slice(0, 1);  // before there is a round the others have nothing to say
 }
 
 function showTiles(status) {

@@ -5,7 +5,8 @@ const asList = (value) => Array.isArray(value) ? value : [];
 // The page's knowledge: the latest answers, and a few figures of earlier ones (bounded; see Rates).
 const known = {
   status: null,
-  timeline: null
+  timeline: null,
+  first: new Map()
 };
 
 const SECTIONS = [
@@ -25,6 +26,7 @@ function onStatus(status) {
   noteEpoch(known.status, status);
   known.status = status;
   rates.note(status);
+  noteFirst(status);
   document.title = titleOf(status);
   setText(byId('run'), String(status.run_id ?? ''));
   setText(byId('about'), aboutText(status));

@@ -5,11 +5,13 @@ const SITE_STATES = {
   joining: '◔',
   draining: '◑',
   gone: '○',
+  finished: '✓',
   silent: '◌'
 };
 
 // A site within its lease whose control stream is broken is silent: alive is not known.
-const stateOf = (site) => isNumber(site.lease_s_left) && site.state !== 'gone' ? 'silent' : String(site.state ?? DASH);
+const stateOf = (site) => site.finished && site.state === 'gone' ? 'finished' :
+    isNumber(site.lease_s_left) && site.state !== 'gone' ? 'silent' : String(site.state ?? DASH);
 
 const sitePath = (site, field) => `sites/${site.name}/${field}`;
 
@@ -65,9 +67,10 @@ function drawAlive(cell, site) {
 }
 
 function drawContributes(cell, site) {
-  const known = typeof site.contributing === 'boolean';
+  const known = typeof site.contributing === 'boolean' && stateOf(site) !== 'finished';
   setAttribute(cell, 'data-yes', known ? String(site.contributing) : null);
-  setTwoLines(cell, known ? (site.contributing ? '✓ yes' : '✕ no') : DASH, site.contributing_reason || '');
+  setTwoLines(cell, known ? (site.contributing ? '✓ yes' : '✕ no') : DASH,
+              known ? site.contributing_reason || '' : '');
 }
 
 function drawLastMerged(cell, site) {
