@@ -187,7 +187,7 @@ def prepare(data, trainer):
     with lock:
         trainer.install()
         build([*PROGRAMS, *trainer.targets])
-        return data or corpus.default_corpus(BUILD / "corpus")
+        return data or corpus.definitions(BUILD / "corpus")
 
 
 def run_yaml(trainer, run_id, steps, sites):

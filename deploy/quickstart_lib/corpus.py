@@ -6,6 +6,7 @@ import codecs
 import gzip
 import itertools
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,13 @@ import sys
 PACKAGE = "dict-gcide"
 DICTIONARY = "usr/share/dictd/gcide.dict.dz"
 BYTE_VOCAB = 256
+FIRST_ENTRY = "\nA \\A"  # behind the licence and the history
+MARKUP = [(re.compile(pattern), instead) for pattern, instead in [
+    (r"\\[^\\\n]*\\", ""),                             # how a word is divided and stressed
+    (r"\[[^\[\]]*\]", ""), (r"\[[^\[\]]*\]", ""),  # sources and origins, one in the other
+    (r"^(\S+) +\([^)]*\)", r"\1"),                     # how it sounds
+    (r"--\s?[A-Z][\w.' &]*\s*$", ""),                  # whose sentence it is
+    (r"[{}<>|*_`^]", ""), (r"\s+", " "), (r" (?=[,.;:])", "")]]
 
 LLMC_MAGIC = 20240520  # first int32 of llm.c's shards, whose header is 256 int32
 LLMC_WIDE_MAGIC = 20240801  # of those with uint32 tokens
@@ -43,6 +51,30 @@ def default_corpus(folder):
     shutil.rmtree(unpacked)
     package.unlink()
     return text
+
+
+def definitions(folder):
+    """Path of the dictionary's words and what they mean, as sentences without markup (25 MB): what a small model writes
+    after minutes can then be read."""
+    text = folder / "gcide-definitions.txt"
+    if not text.exists():
+        source = default_corpus(folder).read_text()
+        partial = folder / "gcide-definitions.txt.partial"
+        with open(partial, "w") as target:
+            for block in re.split(r"\n\s*\n", source[source.index(FIRST_ENTRY):]):
+                sentence = plain(block)
+                if sentence:
+                    target.write(sentence + "\n" if block[:1].isspace() else f"\n{sentence}\n")
+        partial.rename(text)
+    return text
+
+
+def plain(block):
+    """A paragraph of the dictionary on one line."""
+    block = block.strip()
+    for pattern, instead in MARKUP:
+        block = pattern.sub(instead, block)
+    return block.strip(" ,;")
 
 
 def in_utf8(line):

@@ -67,7 +67,7 @@ def factors(result):
 
 def loads_in(result):
     if result["config"].get("model", {}).get("kind") == "external":
-        return "the tensors of the sites' own model, by their names there"
+        return "loads in Hugging Face's AutoModelForCausalLM and AutoTokenizer"
     return "loads in Hugging Face's LlamaForCausalLM"
 
 

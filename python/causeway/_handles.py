@@ -145,7 +145,8 @@ class _Steps:
             text += f", loss {loss:.4g}"
         if of and step > self._first:
             left = (of - step) * (now - self._begin) / (step - self._first)
-            text += f", {left / 3600:.1f} h left" if left >= 5400 else f", {max(1, round(left / 60))} min left"
+            text += f", {left / 3600:.1f} h left" if left >= 5400 else (
+                f", {left / 60:.0f} min left" if left >= 90 else f", {left:.0f} s left")
         _log.tell(text)
 
 

@@ -3,6 +3,7 @@ configured logging."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import sys
@@ -20,7 +21,8 @@ def tell(text: str, **extra: object) -> None:
     """Logs a line, or prints it where nothing would show it. Any thread."""
     LOGGER.info("%s", text, extra=extra)
     if not silent and not LOGGER.hasHandlers():
-        print(f"causeway: {text}", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError, ValueError):  # it is closed, or nothing reads it
+            print(f"causeway: {text}", file=sys.stderr, flush=True)
 
 
 def pass_on(library: _library.Library) -> None:

@@ -12,6 +12,7 @@ from causeway.errors import mismatch
 
 COORDINATOR_VARIABLE = "CAUSEWAY_COORDINATOR"
 SITE_VARIABLE = "CAUSEWAY_SITE"
+TRY_VARIABLE = "CAUSEWAY_TRY"
 FILES = {"tls_ca": "CAUSEWAY_TLS_CA", "tls_cert": "CAUSEWAY_TLS_CERT", "tls_key": "CAUSEWAY_TLS_KEY",
          "token_file": "CAUSEWAY_TOKEN_FILE"}
 
@@ -47,7 +48,14 @@ _TYPES: dict[str, type] = {"tls_ca": str, "tls_cert": str, "tls_key": str, "toke
 
 
 def run_options(coordinator: str | None, site: str | None, connection: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of RunHandle. The environment supplies those that are not given."""
+    """The options of RunHandle. The environment supplies those that are not given, and all under python -m causeway.try,
+    whose coordinator is on this machine whatever the script says."""
+    if os.environ.get(TRY_VARIABLE):
+        if coordinator or site:
+            _log.tell(f"tried: coordinator and site are {os.environ.get(COORDINATOR_VARIABLE)} and "
+                      f"{os.environ.get(SITE_VARIABLE)}, not the script's")
+        coordinator = site = None
+        connection = {key: value for key, value in connection.items() if key not in ("insecure", "use_proxy", *FILES)}
     options: dict[str, Any] = {"coordinator": _given("coordinator", coordinator, COORDINATOR_VARIABLE, "HOST:PORT"),
                                "site": _given("site", site, SITE_VARIABLE, "the site's name, such as eu")}
     for key, value in connection.items():
@@ -58,7 +66,7 @@ def run_options(coordinator: str | None, site: str | None, connection: Mapping[s
             raise mismatch(key, wanted.__name__, f"{value!r}")
         options[key] = value
     for key, variable in FILES.items():
-        if not options.get(key) and os.environ.get(variable):
+        if not os.environ.get(TRY_VARIABLE) and not options.get(key) and os.environ.get(variable):
             options[key] = os.environ[variable]
     return options
 

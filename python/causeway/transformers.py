@@ -117,9 +117,23 @@ class CausewayCallback(transformers.TrainerCallback):
 class _OnTheTerminal(transformers.TrainerCallback):
     """In front of the callback that prints what is logged: three figures are enough there."""
 
+    def __init__(self) -> None:
+        self.hidden: dict[str, Any] = {}
+
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **trainer: Any) -> None:
-        for name in [each for each in logs or {} if each.startswith("causeway/") and each not in _SHOWN]:
-            del logs[name]  # type: ignore[union-attr]
+        hidden = [each for each in logs or {} if each.startswith("causeway/") and each not in _SHOWN]
+        self.hidden = {name: logs.pop(name) for name in hidden}  # type: ignore[union-attr]
+
+
+class _BehindTheTerminal(transformers.TrainerCallback):
+    """Callbacks that a script adds later get everything again."""
+
+    def __init__(self, before: _OnTheTerminal) -> None:
+        self._before = before
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **trainer: Any) -> None:
+        if logs is not None:
+            logs.update(self._before.hidden)
 
 
 def _follow_the_default_flow(callback: CausewayCallback) -> None:
@@ -136,7 +150,9 @@ def _follow_the_default_flow(callback: CausewayCallback) -> None:
         printers = (transformers.ProgressCallback, transformers.PrinterCallback)
         printing = [isinstance(each, printers) for each in callbacks]
         if any(printing) and not any(isinstance(each, _OnTheTerminal) for each in callbacks):
-            callbacks.insert(printing.index(True), _OnTheTerminal())
+            terminal = _OnTheTerminal()
+            callbacks[printing.index(True):printing.index(True) + 1] = [
+                terminal, callbacks[printing.index(True)], _BehindTheTerminal(terminal)]
     else:
         LOGGER.warning("the Trainer's callbacks are not where they were in transformers 5.23: figures of the run are in "
                        "trainer.state.log_history alone")

@@ -9,6 +9,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import pathlib
@@ -47,8 +49,8 @@ def program(name: str) -> str:
 
 def start(name: str, command: list[str], **environment: str) -> subprocess.Popen[bytes]:
     """In a group of its own, so that Ctrl-C reaches it once, from here; its lines are printed."""
-    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-                               env={**os.environ, **environment})
+    started = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               start_new_session=True, env={**os.environ, **environment})
     assert started.stdout is not None
     threading.Thread(target=_print, args=(name, started.stdout), daemon=True).start()
     return started
@@ -60,15 +62,23 @@ def _print(name: str, output: IO[bytes]) -> None:
     while chunk := output.read1(1 << 16):  # type: ignore[attr-defined]
         *lines, pending = re.split(rb"(?<=[\r\n])", pending + chunk)
         for line in lines:
-            text = line.decode(errors="replace").strip()
+            text = line.decode(errors="replace").rstrip()
             if line.endswith(b"\r") and time.monotonic() - shown < BAR_S:
                 continue
             if line.endswith(b"\r"):
                 shown = time.monotonic()
             if text and not re.match(r"\S+ \S+Z info ", text):  # the coordinator's: the page shows that better
-                print(f"{name:>11} │ {text}", flush=True)
+                say(f"{name:>11} │ {text}")
     if pending.strip():
-        print(f"{name:>11} │ {pending.decode(errors='replace').strip()}", flush=True)
+        say(f"{name:>11} │ {pending.decode(errors='replace').rstrip()}")
+
+
+def say(text: str) -> None:
+    """Where nothing reads any longer (| head), the sites go on all the same."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        sys.stdout = open(os.devnull, "w")
 
 
 def addresses(folder: pathlib.Path, coordinator: subprocess.Popen[bytes]) -> dict[str, Any]:
@@ -91,22 +101,32 @@ def parsed(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--config", metavar="FILE", help="a run.yaml in place of these two")
     parser.add_argument("--out", metavar="DIR", help="where state and model go; a new temporary folder without")
     parser.add_argument("script", nargs="+", metavar="-- script.py", help="and its arguments, of which {site} becomes "
-                        "the site's name")
+                        "the site's name; or -m MODULE, or another program, such as torchrun, and its arguments")
     given = parser.parse_args(arguments)
     if not 1 <= given.sites <= len(NAMES):
         parser.error(f"--sites: expected 1 to {len(NAMES)}, got {given.sites}")
     if given.steps < 1 or given.sync_every < 1:
         parser.error("--steps, --sync_every: expected 1 or more")
-    if not os.path.exists(given.script[0]):
+    if given.script[0] != "-m" and not os.path.isfile(given.script[0]) and not shutil.which(given.script[0]):
         parser.error(f"expected a script, got {given.script[0]}, which does not exist")
     if given.out and os.path.exists(os.path.join(given.out, "state")):
         parser.error(f"--out: expected a folder without a run, got {given.out}, which has one")
     return given, given.script
 
 
+def interpreter(script: str) -> list[str]:
+    """Python, but for programs."""
+    runs = not script.endswith(".py") and (os.access(script, os.X_OK) if os.path.isfile(script) else script != "-m")
+    return [] if runs else [sys.executable]
+
+
 def main(arguments: list[str]) -> int:
     given, script = parsed(arguments)
     coordinator_program, ctl = program("causeway-coordinator"), program("causewayctl")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     out = pathlib.Path(given.out or tempfile.mkdtemp(prefix="causeway-try-"))
     out.mkdir(parents=True, exist_ok=True)
     config = pathlib.Path(given.config or out / "run.yaml")
@@ -117,22 +137,22 @@ def main(arguments: list[str]) -> int:
     sites: dict[str, subprocess.Popen[bytes]] = {}
     try:
         at = addresses(out / "state", coordinator)
-        print(f"page: http://{at['http']}/   run.yaml and state: {out}   Ctrl-C ends all", flush=True)
+        say(f"page: http://{at['http']}/   run.yaml and state: {out}   Ctrl-C ends all")
         for name in NAMES[:given.sites]:
-            command = [sys.executable, *(each.replace("{site}", name) for each in script)]
+            command = [*interpreter(script[0]), *(each.replace("{site}", name) for each in script)]
             threads = str(max(1, (os.cpu_count() or 1) // given.sites))
-            sites[name] = start(name, command, CAUSEWAY_COORDINATOR=at["grpc"], CAUSEWAY_SITE=name, PYTHONUNBUFFERED="1",
+            sites[name] = start(name, command, CAUSEWAY_COORDINATOR=at["grpc"], CAUSEWAY_SITE=name, CAUSEWAY_TRY="1", PYTHONUNBUFFERED="1",
                                 OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", threads))
         code = await_all(sites)
         if code == 0:
             exported = subprocess.run([ctl, "export", f"--coordinator={at['grpc']}", f"--out={out / 'model'}"],
                                       stdout=subprocess.DEVNULL, check=False)
-            if exported.returncode == 0:
-                print(f"the model: {out / 'model'}", flush=True)
             code = exported.returncode
+            say(f"the model: {out / 'model'}" if code == 0 else
+                "no model: expected a script that enters causeway.DiLoCo or causeway.Site, or a framework's callback")
         return code
     except KeyboardInterrupt:
-        print("ends all", flush=True)
+        say("ends all")
         return 130
     finally:
         end([*sites.values()], signal.SIGINT)
@@ -140,14 +160,17 @@ def main(arguments: list[str]) -> int:
 
 
 def await_all(sites: dict[str, subprocess.Popen[bytes]]) -> int:
-    """Until all have ended, or one has failed: its code."""
-    while any(site.poll() is None for site in sites.values()):
-        for name, site in sites.items():
-            if site.poll() not in (None, 0):
-                print(f"site {name} has ended with {site.returncode}: the others are ended, too", flush=True)
-                return site.returncode or 1
+    """Until all have ended, or one has failed: its code, as a shell has it."""
+    while True:
+        codes = {name: site.poll() for name, site in sites.items()}
+        for name, code in codes.items():
+            if code:
+                others = ": the others are ended, too" if None in codes.values() else ""
+                say(f"site {name} has ended with {code}{others}")
+                return code if code > 0 else 128 - code
+        if None not in codes.values():
+            return 0
         time.sleep(0.2)
-    return max((abs(site.returncode or 0) for site in sites.values()), default=0)
 
 
 def end(processes: list[subprocess.Popen[bytes]], number: signal.Signals) -> None:
@@ -159,9 +182,12 @@ def end(processes: list[subprocess.Popen[bytes]], number: signal.Signals) -> Non
     for process in processes:
         try:
             process.wait(max(0.1, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):  # asked again: at once
+            until = 0
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        with contextlib.suppress(ProcessLookupError):  # what it has started, and left
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -150,8 +150,9 @@ class Documents(unittest.TestCase):
         self.assertGreater(len(self.of_kind("python")), 7)
         self.assertEqual("", "\n".join(filter(None, map(fault_of_python, self.of_kind("python")))))
 
-    def test_every_python_that_is_a_whole_script_runs(self):
-        whole = [block for block in self.of_kind("python") if not block.undefined()]
+    def test_every_python_that_is_a_whole_script_runs(self):  # those with PyTorch: tests/python/test_torch_docs.py
+        whole = [block for block in self.of_kind("python") if not block.undefined()
+                 and not re.search(r"^(import|from) (torch|transformers)", block.text, re.MULTILINE)]
         self.assertGreater(len(whole), 0)
         for block in whole:
             with tempfile.TemporaryDirectory() as folder:

@@ -230,6 +230,11 @@ class Folders(unittest.TestCase):
         self.assertEqual("don\u2019t caf\u00e9".encode(), corpus.in_utf8(b"don\x92t caf\xe9"))
         self.assertEqual("caf\u00e9".encode(), corpus.in_utf8("caf\u00e9".encode()))
 
+    def test_a_paragraph_of_the_dictionary_becomes_a_sentence(self):
+        self.assertEqual("Coagulate, v. t. To curdle; as, rennet coagulates milk.", corpus.plain(
+            'Coagulate \\Co*ag"u*late\\ (k"t), v. t. [imp. & p. p. {Coagulated}; p.\n   pr. [Obs.] {Coagulating}.]\n'
+            '   To curdle; as, rennet coagulates\n   milk. --B. Jonson.\n   [1913 Webster]\n'))
+
     def test_hidden_files_are_no_data_and_arrays_of_numpy_say_what_their_tokens_are(self):
         (self.folder / "data").mkdir()
         (self.folder / "data" / "._a.bin").write_bytes(b"\xff" * 8)

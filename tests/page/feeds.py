@@ -6,6 +6,7 @@ with the fields that a run of some hours would have, in the situations that the 
     alone     eu has fallen silent, too: asia trains alone, and alarms tell
     paused    an operator has paused the run
     before    no site has joined yet
+    finished  all three sites have done their steps and left
     old       as recorded: a coordinator that knows none of the newer fields
     large     64 sites, 64 fragments
     markup    a site whose name, reasons and alarms are HTML
@@ -42,6 +43,7 @@ def healthy(now_ms):
                      {"revision": 2, "unix_ms": now_ms - 600_000, "step": 9040, "versions": [226] * 4,
                       "changes": "run.steps: 20000 → 30000"}],
         "disk": {"free_bytes": 412_000_000_000, "reserved_bytes": 1_073_741_824}, "certificate": None, "details": "full",
+        "config": {**RECORDED.get("config", {}), "run": {"steps": 30_000}, "membership": {"min_sites": 3}},
         "eval_loss": {"start": 5.546, "latest": losses[-1][1], "versions": [240, 240, 240, 239],
                       "history": [{"unix_ms": t, "version": 4 * i, "loss": loss} for i, (t, loss) in enumerate(losses)]},
     })
@@ -130,6 +132,18 @@ def before(now_ms):
     return status
 
 
+def finished(now_ms):
+    status = healthy(now_ms)
+    status.update(state="done", reason="all sites have finished", contributing_sites=0)
+    status["config"] = {**status["config"], "run": {"steps": 9640}}
+    for site in status["sites"]:
+        site.update(state="gone", finished=True, reason="all steps are done", contributing=False, contributing_reason="it is gone",
+                    step=9640, up_bytes_per_s=0.0, down_bytes_per_s=0.0, in_flight=[])
+    for fragment in status["fragments"]:
+        fragment.update(state="idle", reason="", contributors=[])
+    return status
+
+
 def old(now_ms):
     return copy.deepcopy(RECORDED)
 
@@ -152,7 +166,7 @@ def large(now_ms):
     return status
 
 
-SCENARIOS = {run.__name__: run for run in (healthy, dead, alone, paused, before, old, markup, large)}
+SCENARIOS = {run.__name__: run for run in (healthy, dead, alone, paused, before, finished, old, markup, large)}
 
 
 def one_round(fragment, version, first, reached, take=True):

@@ -213,6 +213,32 @@ class FeedTest(PageTest):
         self.assertNotIn("us", chromium.evaluate("document.getElementById('waits').textContent"), "it is said once")
         self.assert_sound(chromium, server.url())
 
+    def test_sites_that_have_done_all_steps_are_finished_and_nothing_is_red(self):
+        server = self.feed("finished")
+        chromium = self.opened(server.url())
+        self.assertEqual("Done", chromium.evaluate("document.getElementById('verdict-word').textContent"))
+        self.assertRegex(chromium.evaluate("document.getElementById('tiles').innerText"), r"3 of 3\s+finished")
+        table = chromium.evaluate("document.getElementById('presence-table').innerText")
+        self.assertEqual((3, 0), (table.count("finished"), table.count("gone")), table)
+        self.assertEqual(0, chromium.evaluate("document.querySelectorAll('#presence-table [data-yes=false]').length"))
+        self.assert_sound(chromium, server.url())
+
+    def test_a_run_that_waits_shows_how_a_site_joins_and_nothing_that_it_does_not_have(self):
+        server = self.feed("before")
+        chromium = self.opened(server.url())
+        self.assertRegex(chromium.evaluate("document.getElementById('join').innerText"),
+                         r"The next site joins with:\s+causeway-worker --coordinator=127\.0\.0\.1:7077 --site=NAME --data=FILE")
+        self.assertRegex(chromium.evaluate("document.getElementById('tiles').innerText"), r"^Sites\s+0 of 3\s+training starts")
+        self.assertEqual(0, chromium.evaluate("document.getElementById('losses').getClientRects().length"))
+        self.assert_sound(chromium, server.url())
+
+    def test_time_left_and_the_loss_stand_under_the_headline(self):
+        server = self.feed("healthy")
+        chromium = self.opened(server.url())
+        self.assertRegex(chromium.evaluate("document.getElementById('progress').innerText"),
+                         r"^step 9\u202f640 of 30\u202f000, about [^·]+ left · held-out loss 5\.546 → 2\.\d+$")
+        self.assert_sound(chromium, server.url())
+
     def test_without_a_stream_it_polls_and_without_a_server_it_says_since_when(self):
         server = self.feed(streams=False)
         chromium = self.opened(server.url())

@@ -286,7 +286,7 @@ class LogTest(SiteTest):
     def test_a_terminal_has_the_lines_that_logging_would_not_show(self):
         self.fake.config = {**self.fake.config, "run": {"steps": 100}}
         self.fake.progress["run_steps"] = 100
-        for settings, words in (({}, ["causeway: joins run fake as eu", "causeway: waits", "causeway: step 1 of 100, loss 2.5, 1 min left"]),
+        for settings, words in (({}, ["causeway: joins run fake as eu", "causeway: waits", "causeway: step 1 of 100, loss 2.5, 0 s left"]),
                                 ({"log": False}, [])):
             self.fake.lines = [(1, b"waits", 0), (0, b"for developers", 0)]
             with contextlib.redirect_stderr(io.StringIO()) as told, unittest.mock.patch("causeway._handles._Steps.TELL_S", 0):

@@ -18,6 +18,7 @@ from causeway.errors import mismatch
 
 # As the coordinator takes them: texts and tokenizers, no code and no weights.
 _EXTENSIONS = (".json", ".txt", ".model", ".jinja", ".tiktoken", ".bpe", ".vocab", ".md")
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx")
 _MOST_BYTES = 64 << 20
 
 
@@ -29,13 +30,9 @@ def files_of(module: nn.Module, assets: Any) -> dict[str, bytes]:
     given = [] if assets is None else list(assets) if isinstance(assets, (list, tuple)) else [assets]
     files: dict[str, bytes] = {}
     for each in given:
-        files.update(_of_folder(pathlib.Path(each)) if isinstance(each, (str, os.PathLike)) else _saved(each, "assets"))
-    try:
-        for each in _configurations(module):
-            files.update(_saved(each, "model"))
-    except Exception as error:  # another library's: the run goes on without
-        LOGGER.warning("exports of the run lack the model's configuration, which could not be saved: %s: %s",
-                       type(error).__name__, error)
+        files.update(_of_folder(pathlib.Path(each)) if isinstance(each, (str, os.PathLike)) else _saved(each))
+    for each in _configurations(module):
+        files.update(_saved(each))
     return files
 
 
@@ -53,26 +50,38 @@ def _configurations(module: Any) -> list[Any]:
     return [config, *([generation] if hasattr(generation, "save_pretrained") else [])]
 
 
-def _saved(each: Any, what: str) -> dict[str, bytes]:
+def _saved(each: Any) -> dict[str, bytes]:
     if not hasattr(each, "save_pretrained"):
-        raise mismatch(what, "a folder, or something with save_pretrained such as a tokenizer, or a list of these",
+        raise mismatch("assets", "a folder, or something with save_pretrained such as a tokenizer, or a list of these",
                        type(each).__name__)
     with tempfile.TemporaryDirectory() as folder:
-        each.save_pretrained(folder)
+        try:
+            each.save_pretrained(folder)
+        except Exception as error:  # another library's: the run goes on without
+            if hasattr(each, "to_json_file") and hasattr(each, "_from_model_config"):  # loads what it does not save
+                each.to_json_file(os.path.join(folder, "generation_config.json"))
+            else:
+                LOGGER.warning("exports of the run lack the model's %s, which could not be saved: %s: %s", type(each).__name__,
+                               type(error).__name__, error)
         return _of_folder(pathlib.Path(folder))
 
 
 def _of_folder(folder: pathlib.Path) -> dict[str, bytes]:
     if not folder.is_dir():
         raise mismatch("assets", "a folder with a tokenizer's files", f"{folder}, which is none")
-    files = {}
+    files, other = {}, []
     for path in sorted(folder.iterdir()):
-        if not path.name.endswith(_EXTENSIONS) or path.name.endswith(".index.json") or not path.is_file():
+        if path.name.endswith((*_WEIGHTS, ".index.json")) or path.name.startswith("."):
             continue
-        if path.stat().st_size > _MOST_BYTES:
+        if not path.name.endswith(_EXTENSIONS) or not path.is_file():
+            other.append(path.name)
+        elif path.stat().st_size > _MOST_BYTES:
             LOGGER.warning("left out of the run's exports: %s has more than %d bytes", path, _MOST_BYTES)
         else:
             files[path.name] = path.read_bytes()
+    if other:
+        LOGGER.warning("left out of the run's exports: %s; expected files that end in %s", ", ".join(other),
+                       ", ".join(_EXTENSIONS))
     return files
 
 

@@ -160,7 +160,7 @@ function sitesSentence(status) {
     if (state === 'training') return count === 1 ? '1 trains' : `${count} train`;
     return `${count} ${count === 1 ? 'is' : 'are'} ${state}`;
   });
-  const last = contributors === null ? '' : `; ${contributors} ${contributors === 1 ? 'contributes' : 'contribute'}`;
+  const last = contributors === null || allFinished(status) ? '' : `; ${contributors} ${contributors === 1 ? 'contributes' : 'contribute'}`;
   return `${plural(sites.length, 'site', 'sites')}: ${states.join(', ')}${last}.`;
 }
 
@@ -187,6 +187,8 @@ function showHealth(status, timeline) {
   setText(byId('sentence'), sentence(status, timeline));
   setText(byId('progress'), [progressText(status), lossText(status)].filter(Boolean).join(' · '));
   showJoin(status);
+  for (const section of document.querySelectorAll('[data-needs-sites]'))
+    setAttribute(section, 'hidden', asList(status.sites).length ? null : '');
   showWaits(status);
   showAlarms(status);
 }
@@ -264,7 +266,6 @@ function totals(status) {
   };
 }
 
-// [key, title, lines]; a line is texts and figures in turn: a string, or [field, kind, value].
 // How far the run is: of the site that is behind, or in tokens of all sites.
 function progressText(status) {
   const {steps, tokens} = (status.config && status.config.run) || {};
@@ -329,24 +330,36 @@ function allFinished(status) {
   return status.state === 'done' && sites.length && sites.every((site) => stateOf(site) === 'finished') ? sites.length : 0;
 }
 
+function sitesTile(status) {
+  const finished = allFinished(status);
+  if (finished) {
+    return [
+      'contributing', 'Sites',
+      [[['computed/finished', 'count', finished], ' of ', ['computed/all', 'count', finished]], ['finished']]
+    ];
+  }
+  const present = ['computed/present', 'count', presentSites(status).length];
+  const needed = ((status.config || {}).membership || {}).min_sites;
+  if (status.state === 'waiting' && isNumber(needed)) {
+    return [
+      'contributing', 'Sites', [[present, ' of ', ['config/membership/min_sites', 'count', needed]], ['training starts with all of these']]
+    ];
+  }
+  return [
+    'contributing', 'Contributing sites',
+    [
+      [['contributing_sites', 'count', contributing(status)], ' of ', present],
+      ['needs ', ['min_quorum', 'count', status.min_quorum], ' (min_quorum)']
+    ]
+  ];
+}
+
+// [key, title, lines]; a line is texts and figures in turn: a string, or [field, kind, value].
 function tilesOf(status) {
   const all = totals(status);
   const loss = status.eval_loss || {};
-  const finished = allFinished(status);
   const tiles = [
-    finished ? [
-      'contributing', 'Sites',
-      [[['computed/finished', 'count', finished], ' of ', ['computed/all', 'count', finished], ' finished']]
-    ] : [
-      'contributing', 'Contributing sites',
-      [
-        [
-          ['contributing_sites', 'count', contributing(status)], ' of ',
-          ['computed/present', 'count', presentSites(status).length]
-        ],
-        ['needs ', ['min_quorum', 'count', status.min_quorum], ' (min_quorum)']
-      ]
-    ],
+    sitesTile(status),
     [
       'rounds', 'Rounds merged',
       [
