@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Counts what each class of the product has: lines, methods, fields, mutexes. Beyond the limits it may only shrink.
+"""Counts what each class and struct of the product has, in C++ and in Python: lines, methods, fields, mutexes. Beyond the
+limits it may only shrink.
 
     class_size_test.py                  compares classes beyond a limit with those in tests/golden/class_sizes.txt
     class_size_test.py --record         writes down what has shrunk, and forgets classes that are within the limits
@@ -9,6 +10,7 @@ their methods. Cutting its file into pages changes nothing here, because lines a
 of the class between its braces and those of its definitions in any file, comments included.
 """
 
+import ast
 import collections
 import re
 import sys
@@ -25,12 +27,13 @@ LIMITS = Size(400, 25, 15, 1)
 LARGEST = 10
 NOT_COUNTED = ("tests/", "examples/", "build/")
 
-CLASS = re.compile(r"^(?:template\s*<[^\n]*>\s*)?class (?:\[\[\w+\]\] )?(\w+)(?: final)?[^;{()]*\{", re.MULTILINE)
+CLASS = re.compile(r"^(?:template\s*<[^\n]*>\s*)?(?:class|struct) (?:\[\[\w+\]\] )?(\w+)(?: final)?[^;{()]*\{", re.MULTILINE)
 # Where the definition of a member begins: at the left edge, with its class's name before its own.
 DEFINITION = re.compile(r"^(?!\s|#|//|\}|namespace|using)[^;{}=()]*?\b(\w+)::~?\w+(?:\(|<|[^\w\s:(]+\()", re.MULTILINE)
-FIELD = re.compile(r"\b\w+_(?:\[\w*\])?\s*(?:ABSL_\w+\s*\([^()]*\)\s*)*(?:=[^=;]*|\{[^;]*\})?;")
+FIELD = re.compile(r"[\w>\])*&]\s*[\s*&]\w+(?:\[[^\]]*\])*(?:, \w+)*$")  # without what it is initialised with
 METHOD = re.compile(r"(~?\w+|operator\W+)\s*\(")
-MUTEX = re.compile(r"\b(?:core::)?Mutex\s+\w+_")
+MUTEX = re.compile(r"\b(?:core::)?Mutex\s+\w+")
+PYTHON_LOCKS = {"Lock", "RLock", "Condition"}
 NO_METHODS = {"ABSL_GUARDED_BY", "ABSL_PT_GUARDED_BY", "ABSL_EXCLUSIVE_LOCKS_REQUIRED", "ABSL_LOCKS_EXCLUDED",
               "ABSL_ACQUIRED_BEFORE", "function", "decltype", "noexcept", "sizeof", "static_assert"}
 
@@ -59,15 +62,40 @@ def members_of(body):
     methods = fields = mutexes = 0
     for part in re.split(r";|\b(?:public|private|protected)\s*:", "".join(flat)):
         statement = " ".join(part.split())
-        plain = re.sub(r"ABSL_\w+\s*\([^()]*\)", "", statement)
         if not statement or re.match(r"(using|friend|struct|class|enum|typedef|static constexpr)\b", statement):
             continue
-        if FIELD.search(statement + ";") and not re.search(r"\)\s*(?:const)?\s*(?:override)?$", plain):
-            fields += 1
+        plain = without_templates(re.sub(r"ABSL_\w+\s*\([^()]*\)|alignas\s*\([^()]*\)", "", statement))
+        plain = re.sub(r"\s*(?:=[^=]|\{).*$", "", plain, flags=re.DOTALL) if "operator" not in plain else plain
+        if "(" not in plain and FIELD.search(plain.strip()):
+            fields += 1 + len(re.findall(r", \w+", plain))
             mutexes += bool(MUTEX.search(statement))
         elif any(name not in NO_METHODS for name in METHOD.findall(statement)):
             methods += 1
     return methods, fields, mutexes
+
+
+def without_templates(text):
+    """`std::function<void(int)> call_` becomes `std::function call_`."""
+    while (shorter := re.sub(r"<[^<>]*>", "", text)) != text:
+        text = shorter
+    return text
+
+
+def python_sizes_in(sources):
+    """The same of Python's classes: fields are those of `self` and the annotated ones."""
+    sizes = {}
+    for name, source in sources.items():
+        for found in (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)):
+            own = [node for node in ast.walk(found) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+                   and isinstance(node.value, ast.Name) and node.value.id == "self"]
+            fields = {node.attr for node in own} | {node.target.id for node in found.body if isinstance(node, ast.AnnAssign)
+                                                    and isinstance(node.target, ast.Name)}
+            locks = [node for node in ast.walk(found) if isinstance(node, ast.Call)
+                     and getattr(node.func, "attr", getattr(node.func, "id", "")) in PYTHON_LOCKS]
+            methods = [node for node in found.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+            sizes[f"{name.rpartition('/')[0]}/{found.name}"] = Size(found.end_lineno - found.lineno + 1, len(methods), len(fields),
+                                                                    len(locks))
+    return sizes
 
 
 def lines_above(source, at):
@@ -102,8 +130,10 @@ def sizes_in(sources):
 
 
 def sizes_in_tree():
-    names = [name for name in tracked_files() if name.endswith((".h", ".cc")) and not name.startswith(NOT_COUNTED)]
-    return sizes_in({name: (ROOT / name).read_text() for name in names if (ROOT / name).is_file()})
+    names = [name for name in tracked_files() if not name.startswith(NOT_COUNTED) and (ROOT / name).is_file()]
+    texts = {name: (ROOT / name).read_text() for name in names if name.endswith((".h", ".cc"))}
+    python = {name: (ROOT / name).read_text() for name in names if name.startswith("python/") and name.endswith(".py")}
+    return sizes_in(texts) | python_sizes_in(python)
 
 
 def beyond_limits(sizes):
@@ -173,6 +203,14 @@ int Other::a() const {
     def test_lines_count_wherever_they_stand_and_members_once(self):
         sizes = sizes_in({"x/hall.h": self.HEADER, "x/hall.cc": self.SOURCE, "y/hall.cc": self.SOURCE})
         self.assertEqual({"x/Hall": Size(21 + 6 + 1, 5, 4, 1)}, sizes)
+
+    def test_a_structs_public_fields_and_those_of_pythons_classes_count(self):
+        struct = ("struct Run {\n  core::Clock& clock;\n  std::function<void(int)> done = nullptr;\n  int a, b;\n"
+                  "  core::Mutex mutex;\n  std::vector<std::pair<int, int>> pairs{{1, 2}};\n  bool Open(int a = 0) const;\n};\n")
+        self.assertEqual({"x/Run": Size(8, 1, 6, 1)}, sizes_in({"x/run.h": struct}))
+        python = ("class Site:\n    name: str\n    def __init__(self):\n        self.a = self.b = 1\n"
+                  "        self.lock = threading.Lock()\n    def a_method(self):\n        self.a = 2\n")
+        self.assertEqual({"y/Site": Size(7, 2, 4, 1)}, python_sizes_in({"y/site.py": python}))
 
     def test_what_is_beyond_a_limit_may_shrink_and_not_grow(self):
         record = {"x/Hall": Size(500, 30, 3, 1)}
