@@ -35,11 +35,15 @@ function(causeway_level target arithmetic)
   endif()
 endfunction()
 
-# causeway_library(name [ARITHMETIC | SERVICE] SOURCES a.cc … DEPENDS x y …): one static library per folder. ARITHMETIC:
-# it computes on values, and is compiled for speed. SERVICE: it uses gRPC and the messages.
+# causeway_library(name [ARITHMETIC | SERVICE] SOURCES a.cc … [APART b.cc …] DEPENDS x y …): one static library per folder.
+# ARITHMETIC: it computes on values, and is compiled for speed. SERVICE: it uses gRPC and the messages. APART: in no batch,
+# since it has flags of its own, or is generated.
 function(causeway_library name)
-  cmake_parse_arguments(ARG "ARITHMETIC;SERVICE" "" "SOURCES;DEPENDS" ${ARGN})
-  add_library(causeway_${name} STATIC ${ARG_SOURCES})
+  cmake_parse_arguments(ARG "ARITHMETIC;SERVICE" "" "SOURCES;APART;DEPENDS" ${ARGN})
+  if(CAUSEWAY_BATCHES)
+    causeway_batches(ARG_SOURCES ${name} ${ARG_SOURCES})
+  endif()
+  add_library(causeway_${name} STATIC ${ARG_SOURCES} ${ARG_APART})
   target_link_libraries(causeway_${name} PUBLIC ${ARG_DEPENDS})
   causeway_level(causeway_${name} ${ARG_ARITHMETIC})
   set(headers plain)
@@ -67,13 +71,13 @@ function(causeway_program name)
   endif()
 endfunction()
 
-# causeway_batches(variable name a.cc …): files that include six each, by paths below the source folder: those that CMake
+# causeway_batches(variable name a.cc …): files that include eight each, by paths below the source folder: those that CMake
 # itself writes (UNITY_BUILD) have absolute ones, which another clone's files have not, so that ccache misses them.
 function(causeway_batches variable name)
   file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
   set(batches)
   while(ARGN)
-    list(SUBLIST ARGN 0 6 batch)
+    list(SUBLIST ARGN 0 8 batch)
     list(REMOVE_ITEM ARGN ${batch})
     list(TRANSFORM batch REPLACE "(.+)" "#include \"${folder}/\\1\"\n")
     list(JOIN batch "" text)
@@ -86,7 +90,7 @@ function(causeway_batches variable name)
 endfunction()
 
 # causeway_test(name [SERVICE] [UNITY] SOURCES a_test.cc … DEPENDS x y … [LABELS tsan …]): one GoogleTest program, one
-# ctest entry each case. With UNITY six files are compiled as one: their helpers have different names then.
+# ctest entry each case. With UNITY eight files are compiled as one: their helpers have different names then.
 function(causeway_test name)
   cmake_parse_arguments(ARG "SERVICE;UNITY" "" "SOURCES;DEPENDS;LABELS" ${ARGN})
   if(ARG_UNITY)

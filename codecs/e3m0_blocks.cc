@@ -17,7 +17,7 @@ namespace causeway::codecs {
 namespace {
 
 constexpr int32_t kTop = 7;
-constexpr uint32_t kSignNibble = 8;
+constexpr uint32_t kE3m0Sign = 8;
 constexpr int kMantissaBits = 23;
 constexpr int32_t kExponentBias = 127;
 
@@ -33,8 +33,7 @@ CAUSEWAY_MULTIVERSION
 void EncodeE3m0(ConstBlockSpan d, float, float, uint8_t* scale, uint8_t* codes) {
   const float stored = StoreScale(LargestMagnitude(d.data()), scale);
   const float inverse = stored == 0 ? 0.0f : 1 / stored;
-  WriteNibbles(codes,
-               [&](int64_t i) { return Nearest(std::abs(d[i]) * inverse) | (SignBit(d[i]) ? kSignNibble : 0u); });
+  WriteNibbles(codes, [&](int64_t i) { return Nearest(std::abs(d[i]) * inverse) | (SignBit(d[i]) ? kE3m0Sign : 0u); });
 }
 
 inline float LevelOf(uint32_t k) {
@@ -45,7 +44,7 @@ CAUSEWAY_MULTIVERSION
 void DecodeE3m0(const uint8_t* scale, const uint8_t* codes, BlockSpan values) {
   const float stored = LoadScale(scale);
   ReadNibbles(codes, [&](int64_t i, uint32_t nibble) {
-    values[i] = WithSign(LevelOf(nibble & 7u) * stored, (nibble & kSignNibble) != 0);
+    values[i] = WithSign(LevelOf(nibble & 7u) * stored, (nibble & kE3m0Sign) != 0);
   });
 }
 

@@ -73,7 +73,7 @@ absl::Status Validate(const uint8_t* scale, const uint8_t* codes, int64_t valid)
 }
 
 CAUSEWAY_MULTIVERSION
-double SumOfSquares(const float* values) {
+double SquaresOfPart(const float* values) {
   return SumOverBlock<double>([values](int i, double sum) { return sum + Square(values[i]); });
 }
 
@@ -81,7 +81,7 @@ template <auto kDecode>
 double SumSquares(const uint8_t* scale, const uint8_t* codes, int64_t) {
   std::array<float, core::kBlockValues> values;
   kDecode(scale, codes, values);
-  return SumOfSquares(values.data());
+  return SquaresOfPart(values.data());
 }
 
 }  // namespace

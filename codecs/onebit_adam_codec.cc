@@ -19,10 +19,10 @@
 namespace causeway::codecs {
 namespace {
 
-using BlockBuffer = float[core::kBlockValues];
+using BlockArray = float[core::kBlockValues];
 
 CAUSEWAY_MULTIVERSION
-double SumOfSquares(const float* d) {
+double SquaresOfBlock(const float* d) {
   return SumOverBlock<double>([&](int i, double sum) {
     const double x = d[i];
     return sum + x * x;  // exact: 24 bits squared
@@ -47,7 +47,7 @@ class OnebitAdamSignCodec final : public Codec {
     bool in_range = true;
     ForEachBlock(job, [&](int64_t, std::span<const float> d, bool good) {
       in_range = in_range && good;
-      sum += SumOfSquares(d.data());
+      sum += SquaresOfBlock(d.data());
     });
     if (!in_range) return false;
     const float wanted = static_cast<float>(std::sqrt(sum / static_cast<double>(job.count)));
@@ -87,7 +87,7 @@ class OnebitAdamSignCodec final : public Codec {
   template <typename Visit>
   static void ForEachBlock(const EncodeJob& job, Visit visit) {
     for (int64_t begin = 0; begin < job.count; begin += core::kBlockValues) {
-      BlockBuffer d = {};
+      BlockArray d = {};
       const int64_t valid = std::min(core::kBlockValues, job.count - begin);
       const float* residual = job.residual == nullptr ? nullptr : job.residual + begin;
       AddFeedback(job.beta, residual, job.values + begin, valid, d);

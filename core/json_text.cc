@@ -13,7 +13,7 @@
 namespace causeway::core {
 namespace {
 
-constexpr size_t kShownBytes = 40;
+constexpr size_t kShownJsonBytes = 40;
 constexpr char kBlank[] = " \t\r\n";
 
 bool IsOfWord(char c) { return absl::ascii_isalnum(c) || c == '-' || c == '+' || c == '.' || c == '_'; }
@@ -57,7 +57,7 @@ std::string Describe(std::string_view text, size_t offset) {
   const std::string_view word = WordAt(text, offset);
   const auto foreign = std::ranges::find(kForeign, word, &Foreign::word);
   if (foreign != std::end(kForeign)) return absl::StrCat(std::string(word), ", ", std::string(foreign->advice));
-  return Clipped(word.empty() ? text.substr(offset, text.substr(offset).find('\n')) : word, kShownBytes);
+  return Clipped(word.empty() ? text.substr(offset, text.substr(offset).find('\n')) : word, kShownJsonBytes);
 }
 
 // The escape of a surrogate, \ud800 to \udfff, that ends before `offset` or holds it.
@@ -107,7 +107,7 @@ JsonFault FaultOfParser(std::string_view text) {
         open < close ? what.substr(open + 1, close - open - 1) : std::string_view("a number");
     const size_t offset = text.find(number);
     return {offset == std::string_view::npos ? 0 : offset,
-            absl::StrCat(Clipped(number, kShownBytes), ", which is beyond the range of float64")};
+            absl::StrCat(Clipped(number, kShownJsonBytes), ", which is beyond the range of float64")};
   }
 }
 

@@ -15,7 +15,7 @@
 namespace causeway::ctl {
 namespace {
 
-constexpr size_t kWidth = 80;
+constexpr size_t kHelpColumns = 80;
 constexpr size_t kFlagWidth = 18;  // of the column of flags; longer ones stand alone
 constexpr char kWatch[] = "Watch a run", kSteer[] = "Steer a run", kTake[] = "Take what it has made",
                kPrepare[] = "Prepare a run", kPlan[] = "Plan";
@@ -25,7 +25,7 @@ std::string Entry(const std::string& name, const std::string& text) {
   const std::string indent(kFlagWidth + 2, ' ');
   std::string begin = absl::StrFormat("  %-*s", static_cast<int>(kFlagWidth), name);
   if (begin.size() > indent.size()) begin += "\n" + indent;
-  std::string lines = Wrapped(text, kWidth - indent.size(), "");
+  std::string lines = Wrapped(text, kHelpColumns - indent.size(), "");
   for (size_t at = lines.find('\n'); at + 1 < lines.size(); at = lines.find('\n', at + 1)) lines.insert(at + 1, indent);
   return begin + lines;
 }
@@ -132,9 +132,9 @@ std::string CommandHelp(const std::vector<std::string>& words) {
     if (!of.text.empty()) absl::StrAppend(&own, Entry(absl::StrCat("--", flag), of.text));
   }
   std::string text =
-      Wrapped(absl::StrCat("causewayctl ", name, *command->usage == 0 ? "" : " ", command->usage), kWidth);
-  absl::StrAppend(&text, "\n", Wrapped(command->says, kWidth, ""), own.empty() ? "" : "\n", own);
-  if (!common.empty()) absl::StrAppend(&text, "\n", Wrapped(absl::StrCat("All commands: ", common), kWidth));
+      Wrapped(absl::StrCat("causewayctl ", name, *command->usage == 0 ? "" : " ", command->usage), kHelpColumns);
+  absl::StrAppend(&text, "\n", Wrapped(command->says, kHelpColumns, ""), own.empty() ? "" : "\n", own);
+  if (!common.empty()) absl::StrAppend(&text, "\n", Wrapped(absl::StrCat("All commands: ", common), kHelpColumns));
   return absl::StrCat(text, "\nExit status: 0 done, 1 failed, 2 wrong input, 3 refused, 5 no answer\n");
 }
 

@@ -22,7 +22,7 @@ ABSL_FLAG(int, batch, 0, "plan pipeline, with --ranks: sequences of a step, of a
 namespace causeway::ctl {
 namespace {
 
-constexpr int64_t kMaxFileBytes = int64_t{16} << 20;
+constexpr int64_t kMaxGridBytes = int64_t{16} << 20;
 constexpr int kMostRanks = 4096;
 constexpr int kMostBatch = 1'000'000;
 constexpr size_t kShown = 5;
@@ -67,7 +67,7 @@ std::string Why(const plan::GridRow& best, const plan::GridRow& next) {
 }
 
 template <typename... Parts>
-absl::Status BadFlag(const char* flag, const Parts&... parts) {
+absl::Status BadGridFlag(const char* flag, const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat("plan pipeline: --", flag, ": expected ", parts...));
 }
 
@@ -120,13 +120,15 @@ std::string GridJson(const std::vector<plan::GridRow>& rows) {
 absl::Status RunGridCommand(bool json, const std::vector<std::string>& costs_paths, double memory_bytes) {
   plan::GridInput input{
       .ranks = absl::GetFlag(FLAGS_ranks), .batch = absl::GetFlag(FLAGS_batch), .memory_bytes = memory_bytes};
-  if (input.ranks < 1 || input.ranks > kMostRanks) return BadFlag("ranks", "1 to ", kMostRanks, ", got ", input.ranks);
-  if (input.batch < 1 || input.batch > kMostBatch) return BadFlag("batch", "1 to ", kMostBatch, ", got ", input.batch);
+  if (input.ranks < 1 || input.ranks > kMostRanks)
+    return BadGridFlag("ranks", "1 to ", kMostRanks, ", got ", input.ranks);
+  if (input.batch < 1 || input.batch > kMostBatch)
+    return BadGridFlag("batch", "1 to ", kMostBatch, ", got ", input.batch);
   const std::string levels = absl::GetFlag(FLAGS_levels);
-  if (levels.empty()) return BadFlag("levels", "a file of link levels, got none");
+  if (levels.empty()) return BadGridFlag("levels", "a file of link levels, got none");
   ASSIGN_OR_RETURN(input.levels, formats::ReadLevelsYaml(levels));
   for (const std::string& path : costs_paths) {
-    ASSIGN_OR_RETURN(const std::string text, formats::ReadTextFile(path, kMaxFileBytes));
+    ASSIGN_OR_RETURN(const std::string text, formats::ReadTextFile(path, kMaxGridBytes));
     ASSIGN_OR_RETURN(plan::PipelineCosts costs, plan::ReadPipelineCosts(text, path));
     input.costs.push_back(std::move(costs));
   }

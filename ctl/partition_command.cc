@@ -33,10 +33,10 @@ namespace {
 
 constexpr double kGb = 1e9;
 constexpr double kMostParameters = 1e15;
-constexpr int kMostMicroBatches = 1'000'000;
+constexpr int kMostMicroBatchesOfAStep = 1'000'000;
 
 template <typename... Parts>
-absl::Status BadFlag(const char* flag, const Parts&... parts) {
+absl::Status BadPartitionFlag(const char* flag, const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat("plan partition: --", flag, ": expected ", parts...));
 }
 
@@ -53,28 +53,28 @@ absl::StatusOr<int> LevelFlag(const core::LinkLevels& levels, const char* flag, 
 absl::StatusOr<PartitionQuestion> ReadQuestion() {
   PartitionQuestion question;
   const std::string path = absl::GetFlag(FLAGS_levels);
-  if (path.empty()) return BadFlag("levels", "a file of link levels, such as deploy/levels.yaml, got none");
+  if (path.empty()) return BadPartitionFlag("levels", "a file of link levels, such as deploy/levels.yaml, got none");
   ASSIGN_OR_RETURN(question.input.levels, formats::ReadLevelsYaml(path));
   question.input.parameters = absl::GetFlag(FLAGS_parameters).value_or(0);
   if (!(question.input.parameters >= 1 && question.input.parameters <= kMostParameters)) {
-    return BadFlag("parameters", "1 to 1e15, got ", question.input.parameters);
+    return BadPartitionFlag("parameters", "1 to 1e15, got ", question.input.parameters);
   }
   const std::string type = absl::GetFlag(FLAGS_value_type);
-  if (type != "bfloat16" && type != "float32") return BadFlag("value_type", "bfloat16 or float32, got ", type);
+  if (type != "bfloat16" && type != "float32") return BadPartitionFlag("value_type", "bfloat16 or float32, got ", type);
   question.input.bytes = type == "float32" ? plan::ValueBytes::Float32() : plan::ValueBytes::Bfloat16();
   question.micro_batches = std::max(1, absl::GetFlag(FLAGS_micro_batches));
-  if (question.micro_batches > kMostMicroBatches) {
-    return BadFlag("micro_batches", "1 to ", kMostMicroBatches, ", got ", question.micro_batches);
+  if (question.micro_batches > kMostMicroBatchesOfAStep) {
+    return BadPartitionFlag("micro_batches", "1 to ", kMostMicroBatchesOfAStep, ", got ", question.micro_batches);
   }
   const double gb = absl::GetFlag(FLAGS_memory_gb);
-  if (!(gb >= 0 && gb < 1e9)) return BadFlag("memory_gb", "0 or more, got ", gb);
+  if (!(gb >= 0 && gb < 1e9)) return BadPartitionFlag("memory_gb", "0 or more, got ", gb);
   question.memory_bytes = kGb * gb;
   question.flat = absl::GetFlag(FLAGS_flat);
   const std::string name = absl::GetFlag(FLAGS_codec).empty() ? "int4" : absl::GetFlag(FLAGS_codec);
   const std::optional<core::CodecId> codec = core::CodecFromName(name);
-  if (!codec) return BadFlag("codec", "one of ", core::AllCodecNames(), ", got '", name, "'");
+  if (!codec) return BadPartitionFlag("codec", "one of ", core::AllCodecNames(), ", got '", name, "'");
   const int every = absl::GetFlag(FLAGS_sync_every);
-  if (every < 1) return BadFlag("sync_every", "1 or more steps, got ", every);
+  if (every < 1) return BadPartitionFlag("sync_every", "1 or more steps, got ", every);
   question.wan = {plan::WanBytes(question.input.parameters, *codec) / every,
                   absl::StrCat(name, ", sync_every ", every)};
   return question;
@@ -159,8 +159,9 @@ absl::Status RunPartitionCommand(bool json) {
     const absl::StatusOr<plan::PartitionPlan> plan = PlanPartition(question.input, strategy);
     if (!plan.ok()) return absl::InvalidArgumentError(absl::StrCat("plan partition: ", plan.status().message()));
     if (given && !Fits(question, *plan)) {
-      return BadFlag("memory_gb", absl::StrFormat("%.4g, which this strategy needs", plan->memory_bytes() / kGb),
-                     ", got ", question.memory_bytes / kGb);
+      return BadPartitionFlag("memory_gb",
+                              absl::StrFormat("%.4g, which this strategy needs", plan->memory_bytes() / kGb), ", got ",
+                              question.memory_bytes / kGb);
     }
     plans.push_back(*plan);
   }

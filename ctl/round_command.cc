@@ -102,7 +102,7 @@ constexpr int kMaxLayers = 100'000;         // beyond it the paper's model takes
 constexpr int kMaxSimulatedSteps = 10'000;  // the same
 
 template <typename... Parts>
-absl::Status BadFlag(const char* flag, const Parts&... parts) {
+absl::Status BadRoundFlag(const char* flag, const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat("plan: --", flag, ": expected ", parts...));
 }
 
@@ -112,40 +112,40 @@ absl::StatusOr<double> Required(const char* flag, const absl::Flag<std::optional
                                 double least) {
   const std::optional<double> given = absl::GetFlag(value);
   const std::string expected = absl::StrCat("a number ", bound == Bound::kAbove ? "above " : "from ", least);
-  if (!given.has_value()) return BadFlag(flag, expected, ", got none");
+  if (!given.has_value()) return BadRoundFlag(flag, expected, ", got none");
   if (!std::isfinite(*given) || *given < least || (bound == Bound::kAbove && *given == least)) {
-    return BadFlag(flag, expected, ", got ", *given);
+    return BadRoundFlag(flag, expected, ", got ", *given);
   }
   return *given;
 }
 
 absl::StatusOr<int> RequiredCount(const char* flag, const absl::Flag<std::optional<int>>& value, int most) {
   const std::optional<int> given = absl::GetFlag(value);
-  if (!given.has_value()) return BadFlag(flag, "1 to ", most, ", got none");
-  if (*given < 1 || *given > most) return BadFlag(flag, "1 to ", most, ", got ", *given);
+  if (!given.has_value()) return BadRoundFlag(flag, "1 to ", most, ", got none");
+  if (*given < 1 || *given > most) return BadRoundFlag(flag, "1 to ", most, ", got ", *given);
   return *given;
 }
 
 absl::StatusOr<double> ShareFlag(const char* flag, const absl::Flag<double>& value) {
   const double given = absl::GetFlag(value);
-  if (!(given > 0 && given <= 1)) return BadFlag(flag, "above 0 and at most 1, got ", given);
+  if (!(given > 0 && given <= 1)) return BadRoundFlag(flag, "above 0 and at most 1, got ", given);
   return given;
 }
 
 absl::StatusOr<double> NanosecondsFlag(const char* flag, const absl::Flag<double>& value) {
   const double given = absl::GetFlag(value);
-  if (!std::isfinite(given) || given < 0) return BadFlag(flag, "a number from 0, got ", given);
+  if (!std::isfinite(given) || given < 0) return BadRoundFlag(flag, "a number from 0, got ", given);
   return given * 1e-9;
 }
 
 // The file's config with what flags override, checked as a whole again.
 absl::StatusOr<core::RunConfig> ReadConfig() {
   const std::string path = absl::GetFlag(FLAGS_config);
-  if (path.empty()) return BadFlag("config", "a run.yaml, got none");
+  if (path.empty()) return BadRoundFlag("config", "a run.yaml, got none");
   ASSIGN_OR_RETURN(core::RunConfig config, formats::ReadRunYaml(path));
   if (const std::string name = absl::GetFlag(FLAGS_codec); !name.empty()) {
     const std::optional<core::CodecId> codec = core::CodecFromName(name);
-    if (!codec.has_value()) return BadFlag("codec", "one of ", core::AllCodecNames(), ", got '", name, "'");
+    if (!codec.has_value()) return BadRoundFlag("codec", "one of ", core::AllCodecNames(), ", got '", name, "'");
     config.codec.up = config.codec.down = *codec;
     config.codec.allow_up.clear();
     config.codec.allow_down.clear();
@@ -154,7 +154,7 @@ absl::StatusOr<core::RunConfig> ReadConfig() {
     config.sync.fragment_sync_delay = core::kAutoDelay;
   } else if (!delay.empty() &&
              (!absl::SimpleAtoi(delay, &config.sync.fragment_sync_delay) || config.sync.fragment_sync_delay < 0)) {
-    return BadFlag("fragment_sync_delay", "auto or a number of steps from 0, got '", delay, "'");
+    return BadRoundFlag("fragment_sync_delay", "auto or a number of steps from 0, got '", delay, "'");
   }
   return formats::ParseRunConfig(formats::SerializeRunConfig(config));
 }
@@ -185,7 +185,7 @@ absl::StatusOr<plan::RoundSetting> ReadSetting(const core::RunConfig& config) {
 
 absl::Status PrintPaperCase(bool json) {
   if (const std::string model = absl::GetFlag(FLAGS_utilization_model); model != "paper") {
-    return BadFlag("utilization_model", "paper, got '", model, "'");
+    return BadRoundFlag("utilization_model", "paper, got '", model, "'");
   }
   plan::UtilizationCase that;
   ASSIGN_OR_RETURN(that.parameters, Required("parameters", FLAGS_parameters, Bound::kAbove, 0));
@@ -198,12 +198,12 @@ absl::Status PrintPaperCase(bool json) {
     for (plan::ReductionMethod one : plan::kAllReductionMethods) {
       absl::StrAppend(&names, names.empty() ? "" : ", ", plan::ReductionMethodName(one));
     }
-    return BadFlag("method", "one of ", names, ", got '", method, "'");
+    return BadRoundFlag("method", "one of ", names, ", got '", method, "'");
   }
   that.method = *known;
   that.sync_every = absl::GetFlag(FLAGS_sync_every);
   if (const int least = plan::LeastSyncEvery(that); that.sync_every < least || that.sync_every > kMaxSimulatedSteps) {
-    return BadFlag("sync_every", least, " to ", kMaxSimulatedSteps, ", got ", that.sync_every);
+    return BadRoundFlag("sync_every", least, " to ", kMaxSimulatedSteps, ", got ", that.sync_every);
   }
   ASSIGN_OR_RETURN(const double target, ShareFlag("target", FLAGS_target));
   const std::optional<double> gbit = plan::LeastBandwidthGbit(that, target);

@@ -14,7 +14,7 @@ constexpr size_t kLeastRest = 8;
 
 bool Begins(char byte) { return (byte & 0xC0) != 0x80; }
 
-std::string Cut(const std::string& text, size_t columns) {
+std::string CutToColumns(const std::string& text, size_t columns) {
   if (ColumnsOf(text) <= columns) return text;
   std::string cut;
   size_t taken = 0;
@@ -40,7 +40,7 @@ std::string Wrapped(const std::string& text, size_t width, const std::string& in
       absl::StrAppend(&line, line.empty() ? "" : " ", word);
     }
     while (width > 0 && ColumnsOf(line) > width) {  // a word of its own
-      absl::StrAppend(&lines, Cut(line, width), "\n");
+      absl::StrAppend(&lines, CutToColumns(line, width), "\n");
       line.clear();
     }
   }
@@ -82,14 +82,14 @@ std::string TextTable(const std::vector<TextColumn>& columns, const std::vector<
     for (size_t c = 0; c < columns.size(); ++c) {
       if (!shown[c]) continue;
       if (!line.empty()) line.append(kGap, ' ');
-      const std::string cell = columns[c].rest && width > 0 ? Cut(cells[c], rest) : cells[c];
+      const std::string cell = columns[c].rest && width > 0 ? CutToColumns(cells[c], rest) : cells[c];
       const size_t blank = columns[c].rest ? 0 : wide[c] - ColumnsOf(cell);
       if (!columns[c].left) line.append(blank, ' ');
       line += cell;
       if (columns[c].left) line.append(blank, ' ');
     }
     line.erase(line.find_last_not_of(' ') + 1);
-    if (width > 0) line = Cut(line, width);
+    if (width > 0) line = CutToColumns(line, width);
     absl::StrAppend(&text, line, "\n");
   }
   return text;

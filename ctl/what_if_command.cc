@@ -26,10 +26,10 @@ ABSL_FLAG(int, through, 2, "plan what-if, with --samples: which line beside the 
 namespace causeway::ctl {
 namespace {
 
-constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
+constexpr int64_t kMaxTraceBytes = int64_t{256} << 20;
 
 template <typename... Parts>
-absl::Status BadFlag(const char* flag, const Parts&... parts) {
+absl::Status BadWhatIfFlag(const char* flag, const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat("plan what-if: --", flag, ": expected ", parts...));
 }
 
@@ -43,7 +43,7 @@ std::string SharesText(const plan::WhatIf& what_if) {
 }
 
 absl::Status FitFile(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, formats::ReadTextFile(path, kMaxFileBytes));
+  ASSIGN_OR_RETURN(const std::string text, formats::ReadTextFile(path, kMaxTraceBytes));
   std::vector<plan::Sample> samples;
   int line_number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -98,7 +98,7 @@ absl::StatusOr<std::vector<std::pair<std::string, double>>> ParseFactors(const s
     const std::vector<std::string> sides = absl::StrSplit(part, absl::MaxSplits('=', 1));
     double factor = 0;
     if (sides.size() != 2 || !absl::SimpleAtod(sides[1], &factor) || !(factor > 0)) {
-      return BadFlag("faster", "RESOURCE=FACTOR above 0, got ", part);
+      return BadWhatIfFlag("faster", "RESOURCE=FACTOR above 0, got ", part);
     }
     factors.emplace_back(sides[0], factor);
   }
@@ -122,7 +122,7 @@ absl::StatusOr<std::string> WhatIfText(const plan::Work& work, double factor,
   for (const auto& [resource, times] : raised) {
     factors[resource] = times;
     const absl::StatusOr<plan::WhatIf> faster = Simulate(work, factors);
-    if (!faster.ok()) return BadFlag("faster", absl::StripPrefix(faster.status().message(), "expected "));
+    if (!faster.ok()) return BadWhatIfFlag("faster", absl::StripPrefix(faster.status().message(), "expected "));
     absl::StrAppendFormat(&text, "  %-12s × %-6.4g %8.4g ms, %+6.1f %% more speed, then %s binds (%s)\n", resource,
                           times, 1e3 * faster->seconds_per_step, 100 * (before / faster->seconds_per_step - 1),
                           faster->Binds(), SharesText(*faster));
@@ -134,11 +134,11 @@ absl::StatusOr<std::string> WhatIfText(const plan::Work& work, double factor,
 absl::Status RunWhatIfCommand(bool json) {
   if (const std::string samples = absl::GetFlag(FLAGS_samples); !samples.empty()) return FitFile(samples);
   const std::string path = absl::GetFlag(FLAGS_trace);
-  if (path.empty()) return BadFlag("trace", "a file of causeway-worker --trace, got none");
+  if (path.empty()) return BadWhatIfFlag("trace", "a file of causeway-worker --trace, got none");
   const double factor = absl::GetFlag(FLAGS_factor);
-  if (!(factor > 0)) return BadFlag("factor", "more than 0, got ", factor);
+  if (!(factor > 0)) return BadWhatIfFlag("factor", "more than 0, got ", factor);
   ASSIGN_OR_RETURN(const auto raised, ParseFactors(absl::GetFlag(FLAGS_faster)));
-  ASSIGN_OR_RETURN(const std::string trace, formats::ReadTextFile(path, kMaxFileBytes));
+  ASSIGN_OR_RETURN(const std::string trace, formats::ReadTextFile(path, kMaxTraceBytes));
   ASSIGN_OR_RETURN(const plan::Work work, plan::ReadWork(trace, path));
   ASSIGN_OR_RETURN(const std::string text, json ? WhatIfJson(work, factor, raised) : WhatIfText(work, factor, raised));
   std::printf("%s", text.c_str());

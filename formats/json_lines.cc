@@ -18,7 +18,7 @@
 namespace causeway::formats {
 namespace {
 
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 
 constexpr size_t kEscapeBytes = 6;  // \ud83d
 
@@ -87,7 +87,7 @@ std::optional<size_t> HalfInText(const Mended& mended, const std::string& text) 
   const auto differs = [&](std::span<const size_t> halves) {
     std::string other = mended.line;
     for (const size_t at : halves) other.replace(at, kEscapeBytes, "\\ufffe");
-    const std::optional<Json> value = core::TryParseJson<Json>(other);
+    const std::optional<SortedJson> value = core::TryParseJson<SortedJson>(other);
     return !value || !value->is_object() || value->value("text", text) != text;
   };
   if (mended.halves.empty() || !differs(mended.halves)) return std::nullopt;
@@ -98,24 +98,26 @@ std::optional<size_t> HalfInText(const Mended& mended, const std::string& text) 
 }
 
 // Describes a value that is not an object with a text.
-std::string Describe(const Json& value) {
+std::string Describe(const SortedJson& value) {
   if (!value.is_object()) return value.type_name();
   const auto text = value.find("text");
   return text == value.end() ? "an object without \"text\"" : absl::StrCat("a \"text\" that is ", text->type_name());
 }
 
-bool HasText(const Json& value) { return value.is_object() && value.contains("text") && value["text"].is_string(); }
+bool HasText(const SortedJson& value) {
+  return value.is_object() && value.contains("text") && value["text"].is_string();
+}
 
 // The text of a line; an error says what was expected and got, after the file's name.
 absl::StatusOr<std::string> TextOf(std::string_view line, int64_t number) {
-  std::optional<Json> value = core::TryParseJson<Json>(line);
+  std::optional<SortedJson> value = core::TryParseJson<SortedJson>(line);
   const auto no_json = [&](size_t offset, const std::string& got) {
     return absl::InvalidArgumentError(absl::StrCat(": expected JSON, line ", number, ", column ",
                                                    core::PlaceInText(line, offset).column, ": got ", got));
   };
   if (!value) {
     const Mended mended = Mend(line);
-    value = core::TryParseJson<Json>(mended.line);
+    value = core::TryParseJson<SortedJson>(mended.line);
     if (!value) {
       const core::JsonFault fault = core::FaultOfJson(mended.line);
       return no_json(fault.offset, fault.offset >= mended.line.size() ? "the end of the line" : fault.got);

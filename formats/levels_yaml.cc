@@ -12,7 +12,7 @@
 namespace causeway::formats {
 namespace {
 
-constexpr int64_t kMaxBytes = 1 << 20;
+constexpr int64_t kMaxLevelsBytes = 1 << 20;
 
 core::LinkLevel ReadLevel(const v1::Level& level, const std::string& path, FieldCheck& check) {
   const bool wan = level.has_mbit_per_s();
@@ -63,7 +63,7 @@ absl::StatusOr<core::LinkLevels> ParseLevelsYaml(std::string_view text, const st
 }
 
 absl::StatusOr<core::LinkLevels> ReadLevelsYaml(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxLevelsBytes));
   return ParseLevelsYaml(text, path);
 }
 

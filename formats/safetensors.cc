@@ -18,7 +18,7 @@
 namespace causeway::formats {
 namespace {
 
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little, "values are written and read as they lie in memory");
 
@@ -49,7 +49,7 @@ constexpr size_t kValuesAtOnce = 1 << 16;  // while they are widened or rounded
 
 std::string HeaderOf(std::span<const TensorData> tensors, const std::map<std::string, std::string>& metadata,
                      const std::string& dtype) {
-  Json header = Json::object();
+  SortedJson header = SortedJson::object();
   if (!metadata.empty()) header[kMetadataKey] = metadata;
   int64_t offset = 0;
   for (const TensorData& tensor : tensors) {
@@ -59,7 +59,7 @@ std::string HeaderOf(std::span<const TensorData> tensors, const std::map<std::st
     header[tensor.name] = {{"dtype", dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
-  std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string text = header.dump(-1, ' ', false, SortedJson::error_handler_t::replace);
   text.resize((text.size() + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment, ' ');
   return text;
 }
@@ -76,17 +76,17 @@ absl::Status AppendRounded(std::span<const float> values, AtomicFile& file) {
 }
 
 // A JSON number that is a whole one in 0 … 2^63 − 1.
-std::optional<int64_t> NaturalNumber(const Json& value) {
+std::optional<int64_t> NaturalNumber(const SortedJson& value) {
   if (!value.is_number_unsigned()) return std::nullopt;
   const uint64_t number = value.get<uint64_t>();
   if (number > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return std::nullopt;
   return static_cast<int64_t>(number);
 }
 
-std::optional<std::vector<int64_t>> NaturalNumbers(const Json& values) {
+std::optional<std::vector<int64_t>> NaturalNumbers(const SortedJson& values) {
   if (!values.is_array()) return std::nullopt;
   std::vector<int64_t> numbers;
-  for (const Json& value : values) {
+  for (const SortedJson& value : values) {
     const std::optional<int64_t> number = NaturalNumber(value);
     if (!number) return std::nullopt;
     numbers.push_back(*number);
@@ -104,7 +104,7 @@ std::optional<int64_t> TensorBytes(const std::vector<int64_t>& shape, int64_t va
 }
 
 // One tensor of the header; its offset is still relative to the values. An error says what was expected and got.
-absl::StatusOr<SafetensorsFile::Entry> ParseEntry(const std::string& name, const Json& json, int64_t data_bytes) {
+absl::StatusOr<SafetensorsFile::Entry> ParseEntry(const std::string& name, const SortedJson& json, int64_t data_bytes) {
   if (!json.is_object() || !json.contains("dtype") || !json["dtype"].is_string() || !json.contains("shape") ||
       !json.contains("data_offsets")) {
     return absl::InvalidArgumentError("expected dtype, shape and data_offsets");
@@ -181,7 +181,7 @@ absl::Status SafetensorsFile::ReadHeader() {
 }
 
 absl::Status SafetensorsFile::ParseHeader(const std::string& header, int64_t data_begin, int64_t data_bytes) {
-  ASSIGN_OR_RETURN(const Json json, core::ParseJson<Json>(header, absl::StrCat(path_, ": header")));
+  ASSIGN_OR_RETURN(const SortedJson json, core::ParseJson<SortedJson>(header, absl::StrCat(path_, ": header")));
   if (!json.is_object()) return Wrong("expected a header that is a JSON object");
   for (const auto& [name, value] : json.items()) {
     if (name == kMetadataKey) {

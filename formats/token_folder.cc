@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr size_t kMostShown = 3;  // names of one reason
 constexpr char kFolders[] = "/";
 
-absl::Status Wrong(const std::string& path, const std::string& what) {
+absl::Status WrongFolder(const std::string& path, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", what));
 }
 
@@ -113,7 +113,7 @@ absl::StatusOr<std::map<std::string, std::vector<std::string>>> Sort(const std::
       names[entry->path().extension().string()].push_back(name);
     }
   }
-  if (error) return Wrong(path, absl::StrCat("cannot read the folder: ", error.message()));
+  if (error) return WrongFolder(path, absl::StrCat("cannot read the folder: ", error.message()));
   std::ranges::sort(folder.hidden);
   for (auto* kinds : {&names, &folder.other}) {
     for (auto& [ending, ones] : *kinds) std::ranges::sort(ones);
@@ -129,8 +129,8 @@ absl::StatusOr<std::string> ChooseEnding(const std::string& path,
   }
   const auto text = names.find(".txt"), lines = names.find(".jsonl");
   if (text != names.end() && lines != names.end()) {
-    return Wrong(path, absl::StrCat("expected .txt or .jsonl files in the folder, got both: ", text->second[0], " and ",
-                                    lines->second[0]));
+    return WrongFolder(path, absl::StrCat("expected .txt or .jsonl files in the folder, got both: ", text->second[0],
+                                          " and ", lines->second[0]));
   }
   return text != names.end() ? ".txt" : ".jsonl";
 }
@@ -192,12 +192,12 @@ absl::StatusOr<TokenFolder> FindTokenFiles(const std::string& path, const std::s
   const std::string skipped = folder.Skipped();
   const std::string and_skipped = skipped.empty() ? "" : "; " + skipped;
   if (taken.empty()) {
-    return Wrong(path, absl::StrCat("expected .bin, .npy, .txt or .jsonl files in the folder, got ",
-                                    folder.held_out.empty() ? "none" : "none but what is held out", and_skipped));
+    return WrongFolder(path, absl::StrCat("expected .bin, .npy, .txt or .jsonl files in the folder, got ",
+                                          folder.held_out.empty() ? "none" : "none but what is held out", and_skipped));
   }
   if (!folder.other.empty() && std::ranges::all_of(taken, IsDocument)) {
-    return Wrong(path, absl::StrCat("expected data in the folder, got ", Shown(taken), " alone", and_skipped,
-                                    ": unpack or convert the data; to train on ", taken[0], ", name that file"));
+    return WrongFolder(path, absl::StrCat("expected data in the folder, got ", Shown(taken), " alone", and_skipped,
+                                          ": unpack or convert the data; to train on ", taken[0], ", name that file"));
   }
   return folder;
 }

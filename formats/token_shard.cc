@@ -71,7 +71,7 @@ std::string ValueOf(const std::string& header, const std::string& key, char end)
 }
 
 // "<u2"; a record's type is a list.
-std::string TypeOf(const std::string& header) {
+std::string NumpyTypeOf(const std::string& header) {
   const std::string type = ValueOf(header, "descr", header.find("'descr': [") == std::string::npos ? '\'' : ']');
   return type.starts_with("'") ? type.substr(1) : type;
 }
@@ -113,7 +113,7 @@ absl::StatusOr<NumpyArray> ReadNumpyArray(const std::string& path, std::span<con
   const std::optional<std::string> header = TakeHeader(array.values);
   const auto shape = header ? ShapeOf(*header) : std::nullopt;
   if (!shape) return Wrong(path, "expected an array of numpy.save, got a header that is damaged or cut short");
-  const std::string type = TypeOf(*header);
+  const std::string type = NumpyTypeOf(*header);
   const bool whole_numbers = type.size() == 3 && (type[1] == 'u' || type[1] == 'i') && type[0] != '>';
   if (!whole_numbers || !absl::SimpleAtoi(type.substr(2), &array.width) || array.width > 8 ||
       !std::has_single_bit(static_cast<uint64_t>(array.width))) {

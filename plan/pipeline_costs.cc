@@ -12,7 +12,7 @@
 namespace causeway::plan {
 namespace {
 
-constexpr double kMost = 1e15;             // bytes, parameters
+constexpr double kMostCost = 1e15;         // bytes, parameters
 constexpr double kMostMicroseconds = 1e9;  // of a part
 // All parts together; times the most micro-batches (pipeline_file.cc) that is within 64 bits.
 constexpr int64_t kMostNanoseconds = 10'000'000'000'000;
@@ -89,15 +89,15 @@ absl::StatusOr<PipelineCosts> ReadPipelineCosts(const std::string& text, const s
                       .layer = reader.Part("layer"),
                       .embedding = reader.Part("embedding"),
                       .head = reader.Part("head"),
-                      .layer_bytes = reader.Number("layer_bytes", 0, kMost),
-                      .message_bytes = reader.Number("message_bytes", 0, kMost),
+                      .layer_bytes = reader.Number("layer_bytes", 0, kMostCost),
+                      .message_bytes = reader.Number("message_bytes", 0, kMostCost),
                       .sequences = static_cast<int>(reader.Number("sequences", 1, kMostCount, 0)),
                       .heads = static_cast<int>(reader.Number("heads", 1, kMostCount, 0)),
-                      .layer_parameters = reader.Number("layer_parameters", 0, kMost, 0),
-                      .embedding_parameters = reader.Number("embedding_parameters", 0, kMost, 0),
-                      .head_parameters = reader.Number("head_parameters", 0, kMost, 0),
-                      .parameter_bytes = reader.Number("parameter_bytes", 0, kMost, 16),
-                      .gradient_bytes = reader.Number("gradient_bytes", 0, kMost, 4)};
+                      .layer_parameters = reader.Number("layer_parameters", 0, kMostCost, 0),
+                      .embedding_parameters = reader.Number("embedding_parameters", 0, kMostCost, 0),
+                      .head_parameters = reader.Number("head_parameters", 0, kMostCost, 0),
+                      .parameter_bytes = reader.Number("parameter_bytes", 0, kMostCost, 16),
+                      .gradient_bytes = reader.Number("gradient_bytes", 0, kMostCost, 4)};
   RETURN_IF_ERROR(reader.status());
   const int64_t all =
       TotalOf(TimesOfStage(costs, {.first = 0, .last = costs.layers - 1, .embedding = true, .head = true}));

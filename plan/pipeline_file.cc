@@ -12,7 +12,7 @@ namespace causeway::plan {
 namespace {
 
 constexpr char kHeading[] = "causeway-schedule";
-constexpr int kMost = 100'000;               // of anything that is counted
+constexpr int kMostCounted = 100'000;        // of anything that is counted
 constexpr int64_t kMostPlaces = 10'000'000;  // stages of all copies, and steps
 
 std::string LayersText(const StageLayers& layers) {
@@ -90,7 +90,7 @@ absl::StatusOr<int> Parser::Number(const Word& word, std::string_view text, int 
   int value = 0;
   const bool plain = !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
   const bool reads = plain && std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc();
-  if (reads && value >= least && value <= kMost) return value;
+  if (reads && value >= least && value <= kMostCounted) return value;
   return Error(word, expected);
 }
 

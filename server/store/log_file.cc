@@ -17,7 +17,7 @@
 namespace causeway::server {
 namespace {
 
-constexpr char kMagic[4] = {'C', 'W', 'L', 'R'};
+constexpr char kLogMagic[4] = {'C', 'W', 'L', 'R'};
 constexpr size_t kSectorBytes = 512;
 constexpr size_t kZerosInAHash = 4;                  // at its end; hardly more
 constexpr int64_t kAheadBytes = int64_t{256} << 10;  // some hundred commits
@@ -41,7 +41,7 @@ std::optional<LogRecord> RecordAt(std::string_view bytes) {
   Header header;
   if (bytes.size() < sizeof(header) + sizeof(LogHash)) return std::nullopt;
   std::memcpy(&header, bytes.data(), sizeof(header));
-  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 || header.sequence == 0) return std::nullopt;
+  if (std::memcmp(header.magic, kLogMagic, sizeof(kLogMagic)) != 0 || header.sequence == 0) return std::nullopt;
   if (header.bytes > bytes.size() - sizeof(header) - sizeof(LogHash)) return std::nullopt;
   const std::string_view contents = bytes.substr(sizeof(header), header.bytes);
   LogHash hash;
@@ -57,7 +57,7 @@ std::optional<LogRecord> RecordAt(std::string_view bytes) {
 // Whole records anywhere in `bytes`, from the first one found on.
 std::vector<LogRecord> FindRecords(std::string_view bytes) {
   std::vector<LogRecord> found;
-  const std::string_view magic(kMagic, sizeof(kMagic));
+  const std::string_view magic(kLogMagic, sizeof(kLogMagic));
   for (size_t at = bytes.find(magic, 1); at != std::string_view::npos; at = bytes.find(magic, at)) {
     std::optional<LogRecord> record = RecordAt(bytes.substr(at));
     if (!record || (!found.empty() && record->previous != found.back().mark)) {
@@ -87,13 +87,13 @@ bool HasUnwrittenSector(std::string_view bytes, size_t offset) {
 }
 
 bool FollowsIn(const Header& header, const std::optional<LogMark>& end) {
-  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 || header.sequence == 0) return false;
+  if (std::memcmp(header.magic, kLogMagic, sizeof(kLogMagic)) != 0 || header.sequence == 0) return false;
   return !end || (header.sequence == end->sequence + 1 && header.previous == end->hash);
 }
 
 // Whether a record begins after the start of `bytes`, whole or not.
 bool HasHeaderBehind(std::string_view bytes, uint64_t least_sequence) {
-  const std::string_view magic(kMagic, sizeof(kMagic));
+  const std::string_view magic(kLogMagic, sizeof(kLogMagic));
   for (size_t at = bytes.find(magic, 1); at != std::string_view::npos; at = bytes.find(magic, at + 1)) {
     Header header;
     if (bytes.size() - at < sizeof(header)) return false;
@@ -206,7 +206,7 @@ absl::StatusOr<LogEnd> FindLogEnd(int64_t file_bytes, const ReadPiece& read) {
                                           .first(static_cast<size_t>(std::clamp<int64_t>(left, 0, sizeof(Header))));
     RETURN_IF_ERROR(read(found.offset, head));
     found.clean = std::ranges::all_of(head, [](std::byte byte) { return byte == std::byte{0}; });
-    if (left < kAround || std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 || header.sequence == 0 ||
+    if (left < kAround || std::memcmp(header.magic, kLogMagic, sizeof(kLogMagic)) != 0 || header.sequence == 0 ||
         header.bytes > static_cast<uint64_t>(left - kAround)) {
       return found;
     }
@@ -247,7 +247,7 @@ absl::Status LogFile::Append(RecordKind kind, std::string_view contents, bool sy
                    .epoch = epoch_,
                    .bytes = contents.size(),
                    .previous = end_.hash};
-  std::memcpy(header.magic, kMagic, sizeof(kMagic));
+  std::memcpy(header.magic, kLogMagic, sizeof(kLogMagic));
   std::string record;
   record.reserve(sizeof(header) + contents.size() + sizeof(LogHash));
   record.append(reinterpret_cast<const char*>(&header), sizeof(header)).append(contents);

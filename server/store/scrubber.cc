@@ -25,7 +25,7 @@ namespace causeway::server {
 namespace {
 
 constexpr auto kEvery = std::chrono::hours(24);
-constexpr int64_t kPieceBytes = int64_t{256} << 10;
+constexpr int64_t kScrubbedBytes = int64_t{256} << 10;
 constexpr size_t kMaxDamages = 100;  // that are reported; one is enough reason to check the disk
 constexpr char kLogCure[] = "a new file of the log was begun, with all rows, and the next start reads that one";
 constexpr char kMarkCure[] = "the next marks are written over it";
@@ -235,10 +235,10 @@ absl::StatusOr<std::string> Scrubber::ReadWhole(const std::string& path) {
   const formats::FileDescriptor file = OpenToScrub(path);
   if (!file.is_open()) return absl::DataLossError("is missing");
   ASSIGN_OR_RETURN(const int64_t size, formats::FileSize(file, path));
-  std::vector<std::byte> piece(kPieceBytes);
+  std::vector<std::byte> piece(kScrubbedBytes);
   formats::RunningDigest digest;
   for (int64_t at = 0; at < size;) {
-    const auto part = std::span(piece).first(static_cast<size_t>(std::min(kPieceBytes, size - at)));
+    const auto part = std::span(piece).first(static_cast<size_t>(std::min(kScrubbedBytes, size - at)));
     RETURN_IF_ERROR(ReadPiece(file, path, at, part));
     digest.Add(part);
     at += static_cast<int64_t>(part.size());

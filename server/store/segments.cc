@@ -37,7 +37,7 @@ struct Frame {
   uint64_t check;  // of all before
 };
 static_assert(sizeof(Frame) == 64);
-constexpr char kMagic[4] = {'C', 'W', 'S', 'G'};
+constexpr char kSegmentMagic[4] = {'C', 'W', 'S', 'G'};
 
 uint64_t CheckOf(const Frame& frame) { return core::Xxh3(&frame, offsetof(Frame, check)); }
 
@@ -53,14 +53,15 @@ Frame FrameOf(PayloadKind kind, const Extent& extent, const LogMark& durable) {
                  .sequence = durable.sequence,
                  .hash = {},
                  .check = 0};
-  std::copy_n(kMagic, sizeof(kMagic), frame.magic);
+  std::copy_n(kSegmentMagic, sizeof(kSegmentMagic), frame.magic);
   std::copy_n(durable.hash.begin(), frame.hash.size(), frame.hash.begin());
   frame.check = CheckOf(frame);
   return frame;
 }
 
 bool IsWhole(const Frame& frame) {
-  return std::equal(kMagic, kMagic + sizeof(kMagic), frame.magic) && frame.bytes >= 0 && frame.check == CheckOf(frame);
+  return std::equal(kSegmentMagic, kSegmentMagic + sizeof(kSegmentMagic), frame.magic) && frame.bytes >= 0 &&
+         frame.check == CheckOf(frame);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ class ChangedTree:
             shutil.copy2(old, new)
             os.utime(new)
         if not (self.build_dir / "CMakeCache.txt").exists():
-            subprocess.run(["cmake", "--preset", "release"], cwd=self.root, check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(["cmake", "--preset", "release", "-DCAUSEWAY_BATCHES=OFF"], cwd=self.root, check=True, stdout=subprocess.DEVNULL)
 
     def plant(self, edits, *targets):
         """Makes the edits alone, and builds. Each: (file, what is there once, what stands there instead)."""

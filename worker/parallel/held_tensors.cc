@@ -19,7 +19,7 @@ MutableTensors ViewsOf(size_t size, const std::vector<int>& held, TensorValues& 
 }
 
 // The number of values of the head's gradient on this rank, where it is separate from the embedding's.
-size_t TiedHeadValues(const PipelinePlaces& places, int rank) {
+size_t TiedHeadValuesOnRank(const PipelinePlaces& places, int rank) {
   const std::vector<int>& held = places.held[static_cast<size_t>(rank)];
   const bool has = std::ranges::find(places.head_devices, rank / places.width) != places.head_devices.end();
   return has && !held.empty() && held.front() == 0 ? static_cast<size_t>(places.manifest[0].NumValues()) : 0;
@@ -58,7 +58,7 @@ HeldTensors::HeldTensors(PipelinePlaces places, const TrainerRanks& ranks, OwnTe
       ranks_(ranks),
       places_(std::move(places)),
       own_(std::move(own)),
-      tied_head_(tied_head ? 0 : TiedHeadValues(places_, ranks.rank())),
+      tied_head_(tied_head ? 0 : TiedHeadValuesOnRank(places_, ranks.rank())),
       held_views_(ViewsOf(places_.manifest.size(), held(), own_.weights)),
       sum_views_(ViewsOf(places_.manifest.size(), held(), own_.gradients)) {
   sum_views_.push_back(tied_head.value_or(tied_head_));

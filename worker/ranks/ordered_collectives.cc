@@ -71,9 +71,11 @@ absl::Status Transfers::Await() {
   pending_.clear();
   return absl::OkStatus();
 }
+
+enum class CallKind : uint32_t { kReduce, kScatter, kGather, kAllToAll, kBroadcast, kSend, kBarrier, kSplit };
+
 namespace {
 
-enum class Kind : uint32_t { kReduce, kScatter, kGather, kAllToAll, kBroadcast, kSend, kBarrier, kSplit };
 constexpr const char* kNames[] = {"all-reduce", "reduce-scatter", "all-gather", "all-to-all",
                                   "broadcast",  "send",           "barrier",    "split"};
 
@@ -101,7 +103,7 @@ void SumInOrder(const float* const* parts, int count, size_t size, float* sum) {
 }  // namespace
 
 struct OrderedCollectives::Call {
-  Kind kind = Kind::kBarrier;
+  CallKind kind = CallKind::kBarrier;
   int32_t root = -1;    // of a broadcast
   uint64_t number = 0;  // among the operations of the whole group; 0 for a pair's
   uint64_t bytes = 0;   // contributed by each rank
@@ -110,7 +112,7 @@ struct OrderedCollectives::Call {
   std::string Name() const {
     std::string name = kNames[static_cast<uint32_t>(kind) % std::size(kNames)];
     if (number > 0) absl::StrAppend(&name, " ", number);
-    if (kind != Kind::kBarrier && kind != Kind::kSplit) absl::StrAppend(&name, " of ", bytes, " bytes");
+    if (kind != CallKind::kBarrier && kind != CallKind::kSplit) absl::StrAppend(&name, " of ", bytes, " bytes");
     if (root >= 0) absl::StrAppend(&name, " from rank ", root);
     return name;
   }
@@ -178,7 +180,7 @@ absl::Status OrderedCollectives::ExchangeParts(std::span<const std::span<std::by
 // ---- The operations ----
 
 Collectives::Ticket OrderedCollectives::AllReduce(std::span<float> values) {
-  return Post(Call{.kind = Kind::kReduce, .number = ++asked_, .bytes = values.size_bytes()},
+  return Post(Call{.kind = CallKind::kReduce, .number = ++asked_, .bytes = values.size_bytes()},
               [this, values](const Call& call) -> absl::Status {
                 if (world() == 1) return absl::OkStatus();
                 RETURN_IF_ERROR(Meet({.kind = call.kind, .number = call.number, .bytes = call.bytes}).status());
@@ -203,7 +205,7 @@ Collectives::Ticket OrderedCollectives::AllReduce(std::span<float> values) {
 
 Collectives::Ticket OrderedCollectives::ReduceScatter(std::span<const float> values, std::span<float> part) {
   CHECK(values.size() == part.size() * world());
-  return Post(Call{.kind = Kind::kScatter, .number = ++asked_, .bytes = values.size_bytes()},
+  return Post(Call{.kind = CallKind::kScatter, .number = ++asked_, .bytes = values.size_bytes()},
               [this, values, part](const Call& call) -> absl::Status {
                 if (world() > 1) RETURN_IF_ERROR(Meet(call).status());
                 std::vector<std::span<const float>> parts(world());
@@ -216,7 +218,7 @@ Collectives::Ticket OrderedCollectives::ReduceScatter(std::span<const float> val
 
 Collectives::Ticket OrderedCollectives::AllGather(std::span<const std::byte> part, std::span<std::byte> all) {
   CHECK(all.size() == part.size() * world());
-  return Post(Call{.kind = Kind::kGather, .number = ++asked_, .bytes = part.size()},
+  return Post(Call{.kind = CallKind::kGather, .number = ++asked_, .bytes = part.size()},
               [this, part, all](const Call& call) { return Gather(call, part, all); });
 }
 
@@ -237,7 +239,7 @@ absl::Status OrderedCollectives::Gather(const Call& call, std::span<const std::b
 
 Collectives::Ticket OrderedCollectives::AllToAll(std::span<const std::byte> parts, std::span<std::byte> received) {
   CHECK(parts.size() == received.size() && parts.size() % world() == 0);
-  return Post(Call{.kind = Kind::kAllToAll, .number = ++asked_, .bytes = parts.size()},
+  return Post(Call{.kind = CallKind::kAllToAll, .number = ++asked_, .bytes = parts.size()},
               [this, parts, received](const Call& call) -> absl::Status {
                 const size_t size = parts.size() / world();
                 if (size > 0) std::memcpy(received.data() + size * rank(), parts.data() + size * rank(), size);
@@ -254,7 +256,7 @@ Collectives::Ticket OrderedCollectives::AllToAll(std::span<const std::byte> part
 
 Collectives::Ticket OrderedCollectives::Broadcast(std::span<std::byte> bytes, int root) {
   CHECK(root >= 0 && root < world());
-  return Post(Call{.kind = Kind::kBroadcast, .root = root, .number = ++asked_, .bytes = bytes.size()},
+  return Post(Call{.kind = CallKind::kBroadcast, .root = root, .number = ++asked_, .bytes = bytes.size()},
               [this, bytes](const Call& call) {
                 return call.root == this->rank() ? SendTo(call, bytes, peers_.Others())
                                                  : ReceiveFrom(call, bytes, call.root);
@@ -263,13 +265,13 @@ Collectives::Ticket OrderedCollectives::Broadcast(std::span<std::byte> bytes, in
 
 Collectives::Ticket OrderedCollectives::Send(std::span<const std::byte> bytes, int to) {
   CHECK(to >= 0 && to < world() && to != rank());
-  return Post(Call{.kind = Kind::kSend, .bytes = bytes.size()},
+  return Post(Call{.kind = CallKind::kSend, .bytes = bytes.size()},
               [this, bytes, to](const Call& call) { return SendTo(call, bytes, {to}); });
 }
 
 Collectives::Ticket OrderedCollectives::Receive(std::span<std::byte> bytes, int from) {
   CHECK(from >= 0 && from < world() && from != rank());
-  return Post(Call{.kind = Kind::kSend, .bytes = bytes.size()},
+  return Post(Call{.kind = CallKind::kSend, .bytes = bytes.size()},
               [this, bytes, from](const Call& call) { return ReceiveFrom(call, bytes, from); });
 }
 
@@ -304,7 +306,7 @@ absl::Status OrderedCollectives::ReceiveFrom(const Call& call, std::span<std::by
 }
 
 Collectives::Ticket OrderedCollectives::Barrier() {
-  return Post(Call{.kind = Kind::kBarrier, .number = ++asked_},
+  return Post(Call{.kind = CallKind::kBarrier, .number = ++asked_},
               [this](const Call& call) { return world() == 1 ? absl::OkStatus() : Meet(call).status(); });
 }
 

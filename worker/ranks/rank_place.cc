@@ -114,7 +114,7 @@ absl::StatusOr<int> World(const Launcher& launcher, const Environment& environme
 }
 
 // The address as all that use it expect it.
-absl::StatusOr<std::string> Rendezvous(const std::string& source, const std::string& text) {
+absl::StatusOr<std::string> RendezvousOf(const std::string& source, const std::string& text) {
   if (text.starts_with("unix:")) return text;
   const absl::StatusOr<core::Address> address = core::ParseAddress(source, text);
   if (!address.ok()) return absl::InvalidArgumentError(absl::StrCat(address.status().message(), "; or unix:PATH"));
@@ -157,7 +157,7 @@ absl::StatusOr<RankPlace> ReadRankPlace(const RankFlags& flags, const Environmen
     }
     RankPlace place{flags.rank, flags.world, flags.rendezvous, "--rank, --world", ""};
     if (flags.world > 1) {
-      ASSIGN_OR_RETURN(place.rendezvous, Rendezvous("--rendezvous", flags.rendezvous));
+      ASSIGN_OR_RETURN(place.rendezvous, RendezvousOf("--rendezvous", flags.rendezvous));
     }
     return Check(std::move(place));
   }
@@ -176,10 +176,10 @@ absl::StatusOr<RankPlace> ReadRankPlace(const RankFlags& flags, const Environmen
     }
     if (place) continue;
     if (world > 1 && !flags.rendezvous.empty()) {
-      ASSIGN_OR_RETURN(found.rendezvous, Rendezvous("--rendezvous", flags.rendezvous));
+      ASSIGN_OR_RETURN(found.rendezvous, RendezvousOf("--rendezvous", flags.rendezvous));
     } else if (world > 1) {
       ASSIGN_OR_RETURN(const std::string rendezvous, launcher.rendezvous(environment));
-      ASSIGN_OR_RETURN(found.rendezvous, Rendezvous("the ranks' meeting place", rendezvous));
+      ASSIGN_OR_RETURN(found.rendezvous, RendezvousOf("the ranks' meeting place", rendezvous));
     }
     ASSIGN_OR_RETURN(place, Check({rank, world, found.rendezvous, source, found.note}));
   }

@@ -26,7 +26,7 @@ constexpr int64_t kMaxJsonBytes = 64 << 20;  // larger than that of the largest 
 
 std::string ChunksName(size_t p) { return absl::StrCat("contribution-", p, ".chunks"); }
 
-std::string In(const std::string& folder, const std::string& name) { return absl::StrCat(folder, "/", name); }
+std::string PathIn(const std::string& folder, const std::string& name) { return absl::StrCat(folder, "/", name); }
 
 // The complete checkpoints.
 formats::NumberedFiles FoldersIn(const std::string& directory) { return {directory, /*extension=*/""}; }
@@ -55,11 +55,12 @@ absl::Status WriteFolder(const std::string& folder, int64_t number, const Checkp
       if (!values.empty()) tensors.push_back({name, {std::ssize(values)}, values});
     });
     if (checkpoint.chunks[p] == nullptr) continue;
-    ASSIGN_OR_RETURN(files[ChunksName(p)], SaveChunks(In(folder, ChunksName(p)), *checkpoint.chunks[p]));
+    ASSIGN_OR_RETURN(files[ChunksName(p)], SaveChunks(PathIn(folder, ChunksName(p)), *checkpoint.chunks[p]));
   }
-  ASSIGN_OR_RETURN(files[kSyncArrays], formats::WriteSafetensors(In(folder, kSyncArrays), tensors, {}));
-  ASSIGN_OR_RETURN(files[kTrainer], save_trainer(In(folder, kTrainer)));
-  return formats::WriteFileAtomically(In(folder, kSyncJson), CheckpointToJson(identity, checkpoint, number, &files));
+  ASSIGN_OR_RETURN(files[kSyncArrays], formats::WriteSafetensors(PathIn(folder, kSyncArrays), tensors, {}));
+  ASSIGN_OR_RETURN(files[kTrainer], save_trainer(PathIn(folder, kTrainer)));
+  return formats::WriteFileAtomically(PathIn(folder, kSyncJson),
+                                      CheckpointToJson(identity, checkpoint, number, &files));
 }
 
 using Storage = std::vector<core::AlignedFloats>;
@@ -75,7 +76,7 @@ absl::Status ReadArray(const formats::SafetensorsFile& file, const std::string& 
 }
 
 absl::Status ReadArrays(const std::string& folder, LoadedCheckpoint& loaded) {
-  ASSIGN_OR_RETURN(const formats::SafetensorsFile file, formats::SafetensorsFile::Open(In(folder, kSyncArrays)));
+  ASSIGN_OR_RETURN(const formats::SafetensorsFile file, formats::SafetensorsFile::Open(PathIn(folder, kSyncArrays)));
   auto storage = std::make_shared<Storage>();
   absl::Status status;
   for (size_t p = 0; p < loaded.site.arrays.size(); ++p) {
@@ -93,24 +94,25 @@ absl::Status ReadArrays(const std::string& folder, LoadedCheckpoint& loaded) {
 }
 
 absl::StatusOr<LoadedCheckpoint> ReadSync(const std::string& folder) {
-  ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(In(folder, kSyncJson), kMaxJsonBytes));
+  ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(PathIn(folder, kSyncJson), kMaxJsonBytes));
   auto loaded = CheckpointFromJson(text);
   if (!loaded.ok()) {
-    return absl::Status(loaded.status().code(), absl::StrCat(In(folder, kSyncJson), " ", loaded.status().message()));
+    return absl::Status(loaded.status().code(),
+                        absl::StrCat(PathIn(folder, kSyncJson), " ", loaded.status().message()));
   }
-  if (loaded->files.empty()) return absl::DataLossError(absl::StrCat(In(folder, kSyncJson), " names no files"));
+  if (loaded->files.empty()) return absl::DataLossError(absl::StrCat(PathIn(folder, kSyncJson), " names no files"));
   return loaded;
 }
 
 absl::Status ReadFiles(const std::string& folder, LoadedCheckpoint& loaded) {
-  for (const auto& [name, digest] : loaded.files) RETURN_IF_ERROR(formats::CheckFile(In(folder, name), digest));
+  for (const auto& [name, digest] : loaded.files) RETURN_IF_ERROR(formats::CheckFile(PathIn(folder, name), digest));
   RETURN_IF_ERROR(ReadArrays(folder, loaded));
   for (size_t p = 0; p < loaded.site.chunks.size(); ++p) {
     const std::optional<SentFacts>& sent = loaded.site.facts.fragments[p].sent;
     if (!sent || sent->admitted) continue;
-    ASSIGN_OR_RETURN(loaded.site.chunks[p], LoadChunks(In(folder, ChunksName(p))));
+    ASSIGN_OR_RETURN(loaded.site.chunks[p], LoadChunks(PathIn(folder, ChunksName(p))));
   }
-  loaded.trainer_path = In(folder, kTrainer);
+  loaded.trainer_path = PathIn(folder, kTrainer);
   return absl::OkStatus();
 }
 
@@ -159,7 +161,7 @@ absl::StatusOr<std::optional<LoadedCheckpoint>> CheckpointStore::Load(const core
   for (const int64_t number : FoldersIn(directory_).Numbers()) {
     const std::string folder = FoldersIn(directory_).Path(number);
     std::error_code error;
-    if (!fs::exists(In(folder, kSyncJson), error) && !error && !HasFilesOfOne(folder)) continue;
+    if (!fs::exists(PathIn(folder, kSyncJson), error) && !error && !HasFilesOfOne(folder)) continue;
     Found one{.folder = folder, .sync = ReadSync(folder)};
     if (one.sync.ok() && (one.sync->identity.run != run || one.sync->identity.site != site)) {
       foreign = one.sync->identity;
