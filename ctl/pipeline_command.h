@@ -3,19 +3,34 @@
 //   --schedule=NAME --devices=D --micro_batches=N [--chunks=V] [--unit=U] [--late_sync]    of a generator
 //   --check=FILE                                                                           of a file
 //   --costs=FILE --devices=D --micro_batches=N [--memory_gb=GB]    the best for measured costs
-//   --ranks=R …                                                    ctl/grid_command.h
+//   --ranks=R …                                                    GridCommand
 //   [--latency=UNITS] [--out=FILE] [--torch_csv=FILE] [--json]
 //
 // Costs are units: the forward of 1/D of the model lasts one, a backward two. Called from one thread.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "plan/parallel_grid.h"
 #include "plan/pipeline_schedule.h"
 
 namespace causeway::ctl {
+
+// causewayctl plan pipeline --ranks=R --levels=FILE --batch=B --costs=FILE[,FILE…]: how many ranks to give to tensor,
+// pipeline and data parallelism. Called from one thread.
+
+bool GridIsAsked();  // --ranks was given
+
+// Reads the flags and files of this command. INVALID_ARGUMENT names the flag, or the place in a file.
+absl::Status RunGridCommand(bool json, const std::vector<std::string>& costs_paths, double memory_bytes);
+
+// The best five, and the best without tensor parallelism where none of them is, which native sites do not have; what
+// the best has less of than the next. `rows`: the best first.
+std::string GridText(const plan::GridInput& input, const std::vector<plan::GridRow>& rows);
+std::string GridJson(const std::vector<plan::GridRow>& rows);  // a line for each of the best five
 
 // One JSON object: schedule, D, N, stages, cost, overlap, makespan, bubble, span_bubble, peak_chunks, slots, messages,
 // order of F, B, I, W and pairs ("F0@3/1+B1@0/0": micro-batch @ stage / copy), sync of G, R and A. Times are fractions

@@ -9,13 +9,24 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/ids.h"
 #include "core/manifest.h"
+#include "plan/round_plan.h"
 
 namespace causeway::ctl {
+
+// A plan for people and for scripts. Sizes are decimal: MB is 10⁶ bytes, Mbit 10⁶ bits.
+
+std::string RoundText(const plan::RoundPlan& plan);
+std::string RoundJson(const plan::RoundPlan& plan);  // one line; what is unlimited or out of reach is null
+
+std::string SweepText(const std::vector<plan::SweepRow>& rows, const plan::RoundSetting& setting);
+std::string SweepJson(const std::vector<plan::SweepRow>& rows);  // a line for each row
 
 // Prints to stdout. `external_model` returns the manifest of the run with this id. INVALID_ARGUMENT names the flag, the
 // expected and the actual value; for files as formats::ReadRunYaml.

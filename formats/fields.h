@@ -1,7 +1,7 @@
 // The declaration of a run's settings: for each section of run.yaml one function, with a row for each key
 // (formats/run_fields.h). A visitor does something with each:
 //
-//   RunFields ─┬─ MessageReader   message → core::RunConfig, with all checks     (formats/message_fields.h)
+//   RunFields ─┬─ MessageReader   message → core::RunConfig, with all checks     (formats/run_config_message.cc)
 //              ├─ MessageWriter   core::RunConfig → message
 //              ├─ JsonWriter      core::RunConfig → JSON                         (formats/json_fields.h)
 //              ├─ FieldsCheck     the checks alone

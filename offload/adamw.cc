@@ -10,7 +10,6 @@
 #include "core/bfloat16.h"
 #include "core/check.h"
 #include "core/multiversion.h"
-#include "offload/stochastic_rounding.h"
 #include "offload/stream_copy.h"
 
 namespace causeway::offload {

@@ -1,7 +1,7 @@
 // causewayctl plan: predicts a run's load on its links before it is started.
 //
 //   run.yaml ─► fragment map, chunks of each leg ─┐
-//   links, step time, number of sites ────────────┴─► PredictRound ─► RoundPlan ─► text, JSON (ctl/round_text.h)
+//   links, step time, number of sites ────────────┴─► PredictRound ─► RoundPlan ─► text, JSON (ctl/round_command.h)
 //
 // Bytes are exact: those of the chunks that a site sends and gets. Times are predictions. Thread-safe.
 #pragma once

@@ -7,14 +7,35 @@
 
 #include "absl/status/statusor.h"
 #include "core/address.h"
+#include "core/environment.h"
 #include "core/limits.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/server_builder.h"
 #include "transport/answers.h"
-#include "transport/proxy.h"
 #include "transport/tls.h"
 
 namespace causeway::transport {
+
+// The HTTP proxy that the environment names for a coordinator (--use_proxy).
+//
+//   grpc_proxy, https_proxy, http_proxy, all_proxy, and these in capital letters; the first that is set
+//     http://USER:PASSWORD@proxy:3128 ──► CONNECT coordinator:7077, with USER and PASSWORD percent-decoded
+//   no_grpc_proxy, no_proxy, NO_PROXY: hosts that are reached directly
+//
+// gRPC itself reads the first three in lower case alone, passes over what it does not understand, and then connects
+// directly without a word; so the proxy is looked for here.
+struct Proxy {
+  core::Address address;
+  std::string credentials;  // "user:password"; empty: none
+  std::string source;       // the variable, for messages: "https_proxy"
+};
+
+// None: `coordinator` is among the hosts that are reached directly. INVALID_ARGUMENT, with what was found and without
+// its password: no variable names a proxy, or one of a kind that gRPC cannot use.
+absl::StatusOr<std::optional<Proxy>> FindProxy(const core::Address& coordinator, const core::Environment& environment);
+
+// The header of CONNECT for these credentials: "Proxy-Authorization:Basic …".
+std::string ProxyHeader(const std::string& credentials);
 
 using core::Address;
 
@@ -35,7 +56,7 @@ absl::Status CheckHttpAllowed(const Address& address, bool insecure_http);
 // The flags of a program that calls a coordinator.
 struct ClientFlags {
   bool insecure = false;
-  bool use_proxy = false;                             // that of the environment, as transport/proxy.h says
+  bool use_proxy = false;                             // that of the environment, as transport/channel.h says
   std::string tls_ca, tls_cert, tls_key, token_file;  // paths; empty: not given
 };
 

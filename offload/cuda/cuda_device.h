@@ -1,7 +1,7 @@
 // A GPU for the update phase (offload/device.h): a stream for each queue, so that both directions of the bus, the
 // kernels and backward run side by side, and the AdamW kernel.
 //
-//   p, m, v, gradient (device memory) ─► one thread per 4 values: offload/adamw_value.h ─► p, m, v, bfloat16 copy
+//   p, m, v, gradient (device memory) ─► one thread per 4 values: offload/adamw.h ─► p, m, v, bfloat16 copy
 //
 // The kernel is the CPU's source text for a value, compiled without contraction and with IEEE division and square root,
 // so that it gives the CPU's bits (except for the payload of NaNs). Memory comes from cudaMalloc; Pin registers whole

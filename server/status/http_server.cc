@@ -16,19 +16,29 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "core/address.h"
 #include "core/clock.h"
 #include "core/port_owner.h"
 #include "core/text.h"
 #include "core/thread.h"
 #include "server/status/event_streams.h"
-#include "server/status/http_hosts.h"
 #include "server/status/metrics_text.h"
 #include "server/status/page.h"
 
 namespace causeway::server {
 namespace {
+
+constexpr char kHeader[] = "Host";
+
+// Without its port; "" if it is no host.
+std::string NameOf(const std::string& host) {
+  auto address = core::ParseAddress(kHeader, host);
+  if (!address.ok()) address = core::ParseAddress(kHeader, host + ":80");
+  return address.ok() ? address->host : "";
+}
 
 // cpp-httplib's server with a budget. The library's read timeout applies to each byte, so that a client which sends one
 // byte a second holds a thread forever, and any number of connections may wait for a thread.
@@ -353,6 +363,19 @@ class HttplibServer final : public HttpServer {
 };
 
 }  // namespace
+
+// The second is what Docker calls the host in its containers; no one can have .internal.
+HttpHosts::HttpHosts(const std::vector<std::string>& names) : names_{"localhost", "host.docker.internal"} {
+  for (const std::string& name : names) names_.insert(absl::AsciiStrToLower(name));
+  std::array<char, 256> own = {};
+  if (gethostname(own.data(), own.size() - 1) == 0) names_.insert(absl::AsciiStrToLower(own.data()));
+}
+
+bool HttpHosts::Allows(std::string_view host) const {
+  std::string name = absl::AsciiStrToLower(NameOf(std::string(host)));
+  if (name.ends_with('.')) name.pop_back();  // a whole name, as in DNS
+  return core::IsNumericAddress(name) || names_.contains(name);
+}
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& host, int port, StatusBoard* board,
                                                               Serves serves, const std::vector<std::string>& hosts) {

@@ -10,13 +10,28 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/status/status_board.h"
 
 namespace causeway::server {
+
+// Which Host a request may name. A page of elsewhere whose name is made to lead here (DNS rebinding) reads in a browser
+// what only this network may; its Host is then its own name, and is refused.
+class HttpHosts {
+ public:
+  // Besides numeric addresses, `localhost` and this machine's name: `names`, which a proxy or a scraper may use.
+  explicit HttpHosts(const std::vector<std::string>& names);
+
+  bool Allows(std::string_view host) const;  // as in the header, with a port or without
+
+ private:
+  std::set<std::string> names_;  // lower case
+};
 
 // Concurrent streams of /events. Each costs a thread and, with many sites, 150 kB/s; further pages poll instead.
 inline constexpr int kMaxEventStreams = 32;
@@ -31,7 +46,7 @@ class HttpServer {
  public:
   // Listens on host:port (port 0: any). `board` outlives it. UNAVAILABLE if it cannot listen there. A port for probes
   // has its own threads, so that probes are answered even when the other port's threads are all busy. `hosts`: further
-  // names by which requests may call it (http_hosts.h).
+  // names by which requests may call it (HttpHosts).
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& host, int port, StatusBoard* board,
                                                            Serves serves = Serves::kAll,
                                                            const std::vector<std::string>& hosts = {});

@@ -3,7 +3,7 @@
 //   RunExchange (under its lock, every 250 ms) ─► StatusSnapshot ─► StatusBoard: adds rates, series and alarms
 //      ─► JSON, metrics, events: rendered once, shared by all readers
 //
-// Fields marked "board" are filled by the board (status_history.h, alarms.h), all others by the coordinator. Times are
+// Fields marked "board" are filled by the board (status_board.h, alarms.h), all others by the coordinator. Times are
 // Unix milliseconds unless the name says otherwise. Thread-safe while no thread writes.
 #pragma once
 

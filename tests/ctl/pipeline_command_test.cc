@@ -6,7 +6,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "ctl/grid_command.h"
 #include "plan/pipeline_generators.h"
 
 namespace causeway::ctl {

@@ -1,11 +1,10 @@
-#include "ctl/round_text.h"
-
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "ctl/round_command.h"
 #include "tests/plan/round_setting.h"
 
 namespace causeway::ctl {

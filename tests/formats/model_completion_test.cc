@@ -1,4 +1,3 @@
-#include "formats/model_completion.h"
 
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>

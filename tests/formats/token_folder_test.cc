@@ -1,4 +1,3 @@
-#include "formats/token_folder.h"
 
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>

@@ -10,7 +10,6 @@
 #include "core/bfloat16.h"
 #include "core/random.h"
 #include "gtest/gtest.h"
-#include "offload/stochastic_rounding.h"
 
 namespace causeway::offload {
 namespace {

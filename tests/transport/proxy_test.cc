@@ -1,9 +1,9 @@
-#include "transport/proxy.h"
-
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <map>
+
+#include "transport/channel.h"
 
 namespace causeway::transport {
 namespace {

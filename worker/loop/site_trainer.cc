@@ -2,15 +2,20 @@
 
 #include <spdlog/spdlog.h>
 
+#include <span>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "core/check.h"
 #include "formats/offload_config_check.h"
 #include "worker/device/fake_backend.h"
-#include "worker/loop/rank_device.h"
 #include "worker/parallel/llama_trainer.h"
+#include "worker/ranks/collectives.h"
 #include "worker/ranks/rank_place.h"
+
 #ifdef CAUSEWAY_WITH_CUDA
 #include "worker/device/cuda/cuda_backend.h"
 #include "worker/ranks/cuda/cuda_stream_hooks.h"
@@ -127,6 +132,37 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> OpenDevice(const DeviceChoice& c
 }
 
 }  // namespace
+
+const char* DeviceKindName(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::kProcessor: return "the processor";
+    case DeviceKind::kFake: return "the fake device";
+    case DeviceKind::kGpu: return "a GPU";
+  }
+  return "";
+}
+
+std::optional<int> GpuIndex(absl::string_view device, int visible, int local_rank) {
+  int index = 0;
+  if (device == "cuda" || device == "auto") return visible == 1 ? 0 : local_rank;
+  if (absl::ConsumePrefix(&device, "cuda:") && absl::SimpleAtoi(device, &index) && index >= 0) return index;
+  return std::nullopt;
+}
+
+absl::Status CheckSameKind(const TrainerRanks& ranks, DeviceKind mine) {
+  if (ranks.world() == 1) return absl::OkStatus();
+  std::vector<DeviceKind> kinds(static_cast<size_t>(ranks.world()));
+  const Collectives::Ticket ticket =
+      ranks.values->AllGather(BytesOf(std::span<const DeviceKind>(&mine, 1)), BytesOf(std::span(kinds)));
+  RETURN_IF_ERROR(RankFailure(ranks.values->Await(ticket, TimeoutOf(ranks.timeout_s))));
+  for (int rank = 1; rank < ranks.world(); ++rank) {
+    if (kinds[rank] == kinds[0]) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        ranks.values->NameOf(rank), ": expected ", DeviceKindName(kinds[0]), ", as rank 0 has, got ",
+        DeviceKindName(kinds[rank]), ": the ranks of a site are on devices of one kind; --device names it on each"));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckDevice(const DeviceChoice& choice) {
   RETURN_IF_ERROR(SettingsOf(choice).status());

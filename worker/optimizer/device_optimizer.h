@@ -2,7 +2,7 @@
 //
 //   gradients ─► clip: a factor ─► AdamW at lr(t) ─► θ, and its bfloat16 copy where the model computes with that
 //
-// The arithmetic of a value is offload/adamw_value.h, as on the CPU: the same gradients give the same bits. Its
+// The arithmetic of a value is offload/adamw.h, as on the CPU: the same gradients give the same bits. Its
 // checkpoint is that of HostOptimizer: a site may continue on the other; it also keeps the algorithms that the device
 // has chosen for its matrix products. One owner thread.
 #pragma once

@@ -1,6 +1,6 @@
 // A rank's device: its memory, and what of a trainer lies and runs there.
 //
-//   Open: how much is recomputed, and where the optimizer's state lies, so that all fits (residency.h)
+//   Open: how much is recomputed, and where the optimizer's state lies, so that all fits (device_state.h)
 //         ─► StageModels ─► DeviceOptimizer, in rooms of dead activations ─► DeviceTensors, GpuStages
 //
 // One owner thread.

@@ -1,4 +1,4 @@
-"""Moments in bfloat16, rounded stochastically: offload/stochastic_rounding.h for tensors."""
+"""Moments in bfloat16, rounded stochastically: offload/adamw.h for tensors."""
 
 from __future__ import annotations
 

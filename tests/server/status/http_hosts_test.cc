@@ -1,9 +1,9 @@
-#include "server/status/http_hosts.h"
-
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <array>
+
+#include "server/status/http_server.h"
 
 namespace causeway::server {
 namespace {

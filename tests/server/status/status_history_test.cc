@@ -1,10 +1,10 @@
 // Figures that follow from the snapshots before.
-#include "server/status/status_history.h"
-
 #include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 #include <functional>
+
+#include "server/status/status_board.h"
 
 namespace causeway::server {
 namespace {

@@ -1,9 +1,8 @@
-#include "worker/loop/rank_device.h"
-
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "tests/worker/ranks/gloo_ranks.h"
+#include "worker/loop/site_trainer.h"
 
 namespace causeway::worker {
 namespace {

@@ -1,6 +1,4 @@
 // Where the optimizer's state lies and is updated changes no bit of θ: on the fake device, syncs included.
-#include "worker/optimizer/residency.h"
-
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +11,7 @@
 #include "tests/formats/temporary_folder.h"
 #include "tests/worker/model/test_values.h"
 #include "worker/device/fake_backend.h"
+#include "worker/optimizer/device_state.h"
 #include "worker/optimizer/hosted_state.h"
 #include "worker/parallel/llama_trainer.h"
 

@@ -1,11 +1,10 @@
-#include "worker/optimizer/variance_freeze.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
 #include "tests/worker/model/test_values.h"
+#include "worker/optimizer/onebit_adam.h"
 
 namespace causeway::worker {
 namespace {

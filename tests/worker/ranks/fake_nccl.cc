@@ -30,7 +30,7 @@
 
 #include "tests/worker/ranks/fake_nccl_memory.h"
 #include "tests/worker/ranks/fake_stream.h"
-#include "worker/ranks/nccl_api.h"
+#include "worker/ranks/nccl_communicator.h"
 
 namespace {
 

@@ -1,6 +1,4 @@
 // Strangers at the ports of Gloo's pairs, while ranks connect.
-#include "worker/ranks/gloo_mesh.h"
-
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -14,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/worker/ranks/gloo_ranks.h"
+#include "worker/ranks/gloo_wire.h"
 
 namespace causeway::worker {
 namespace {

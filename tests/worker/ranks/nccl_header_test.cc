@@ -1,7 +1,7 @@
-// The product's own declarations of NCCL (worker/ranks/nccl_api.h) against those of nccl.h, where that is.
+// The product's own declarations of NCCL (worker/ranks/nccl_communicator.h) against those of nccl.h, where that is.
 #include <gtest/gtest.h>
 
-#include "worker/ranks/nccl_api.h"
+#include "worker/ranks/nccl_communicator.h"
 
 #if __has_include(<nccl.h>) && __has_include(<cuda_runtime.h>)
 #define HAS_NCCL_H 1

@@ -10,8 +10,8 @@
 #include "tests/folders.h"
 #include "tests/worker/ranks/collectives_suite.h"
 #include "tests/worker/ranks/fake_nccl_ranks.h"
-#include "worker/ranks/nccl_api.h"
 #include "worker/ranks/nccl_collectives.h"
+#include "worker/ranks/nccl_communicator.h"
 #include "worker/ranks/ordered_collectives.h"
 #include "worker/ranks/thread_wire.h"
 

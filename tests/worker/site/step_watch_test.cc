@@ -1,9 +1,8 @@
-#include "worker/site/step_watch.h"
-
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "tests/core/fake_clock.h"
+#include "worker/site/site.h"
 
 namespace causeway::worker {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "tests/worker/ranks/collectives_suite.h"
 #include "worker/ranks/cuda/cuda_stream_hooks.h"
-#include "worker/ranks/nccl_api.h"
 #include "worker/ranks/nccl_collectives.h"
+#include "worker/ranks/nccl_communicator.h"
 #include "worker/ranks/ordered_collectives.h"
 
 namespace causeway::worker {
