@@ -21,7 +21,7 @@ constexpr core::CodecId kPaying[] = {core::CodecId::kFloat32, core::CodecId::kBf
 
 bool Pays(core::CodecId codec) { return std::ranges::find(kPaying, codec) != std::end(kPaying); }
 
-// Bytes of a value that are sorted by place before they are compressed: all lowest ones first. 1: as they are.
+// Width of the byte shuffle before compression (all lowest bytes of the values first); 1: none.
 size_t SplitWidth(core::CodecId codec) {
   switch (codec) {
     case core::CodecId::kFloat32: return 4;

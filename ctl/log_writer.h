@@ -2,8 +2,9 @@
 // was stopped, a pipe that is not emptied.
 //
 //   spdlog ─► Add ── there is room ──► stderr
-//                └── there is none ──► queue ─► a thread that waits for room      beyond kMostBytes the oldest are
-//                dropped
+//                └── there is none ──► queue ─► a thread that waits for room
+//
+// Beyond kMostBytes the oldest lines are dropped.
 //
 // As long as there is room, a line is written before the call returns, so that a crash loses none. Thread-safe.
 #pragma once

@@ -154,6 +154,16 @@ void WriteCpuPhases() {
   std::ofstream(absl::GetFlag(FLAGS_cpu_phases)) << phases.dump() << "\n";
 }
 
+// Whether SIGHUP was ignored when the program began, as nohup has it. Asked before any library's constructor: UCX, which
+// Debian 13's Gloo brings, takes the signal for itself.
+bool under_nohup = false;
+
+__attribute__((no_sanitize("address", "thread", "undefined"))) void AskForNohup() {
+  struct sigaction before = {};
+  under_nohup = sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler == SIG_IGN;
+}
+[[gnu::section(".preinit_array"), gnu::used]] void (*const ask_for_nohup)() = AskForNohup;
+
 // Carries a stop signal from the handler, which may do little more than write, to the thread that waits for it.
 int stop_pipe[2] = {-1, -1};
 
@@ -240,8 +250,7 @@ void CatchStopSignals() {
   action.sa_handler = OnStopSignal;
   action.sa_flags = SA_RESTART;
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGXCPU}) sigaction(signal, &action, nullptr);
-  struct sigaction before = {};
-  if (sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) return;  // by nohup
+  if (under_nohup) action.sa_handler = SIG_IGN;
   sigaction(SIGHUP, &action, nullptr);
 }
 

@@ -20,6 +20,6 @@ std::string TextTable(const std::vector<TextColumn>& columns, const std::vector<
 // Lines of at most `width` columns, broken at blanks, those after the first with the indent; 0: one line.
 std::string Wrapped(const std::string& text, size_t width, const std::string& indent = "  ");
 
-size_t ColumnsOf(const std::string& text);  // of UTF-8, each character one
+size_t ColumnsOf(const std::string& text);  // display columns
 
 }  // namespace causeway::ctl

@@ -120,8 +120,8 @@ absl::StatusOr<AtomicFile> AtomicFile::Create(const std::string& given) {
     if (!file->is_open()) return FileError("create", path);
     return AtomicFile(std::move(path), std::move(temporary), *std::move(file));
   }
-  return absl::UnavailableError(absl::StrCat("cannot create ", path, ": ", kMostWriters, " others are written beside ",
-                                             "it (", path, ".tmp, …)"));
+  return absl::UnavailableError(absl::StrCat("cannot create ", path, ": ", kMostWriters, " temporary files of it (",
+                                             path, ".tmp, …) exist already; remove stale ones"));
 }
 
 AtomicFile::~AtomicFile() {

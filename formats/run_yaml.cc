@@ -182,7 +182,7 @@ absl::StatusOr<core::RunConfig> ParseRunConfig(std::string_view bytes) {
   v1::RunConfig message;
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return absl::InvalidArgumentError(
-        absl::StrCat("run config: expected a RunConfig message, got ", bytes.size(), " bytes that are none"));
+        absl::StrCat("run config: cannot be parsed as RunConfig (", bytes.size(), " bytes)"));
   }
   const Origin origin{.file = "run config"};
   FieldCheck check(origin);

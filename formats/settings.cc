@@ -165,8 +165,8 @@ absl::Status CheckCodecs(const core::RunConfig& before, const core::RunConfig& a
                   was.feedback_down > 0 || is.feedback_down > 0);
 }
 
-// Given values take the place of those that are there, lists, too.
-void Replace(const google::protobuf::Message& given, google::protobuf::Message& message) {
+// Clears what `given` sets, so that MergeFrom replaces lists, too.
+void ClearGiven(const google::protobuf::Message& given, google::protobuf::Message& message) {
   const auto& reflection = *given.GetReflection();
   std::vector<const google::protobuf::FieldDescriptor*> fields;
   reflection.ListFields(given, &fields);
@@ -174,7 +174,7 @@ void Replace(const google::protobuf::Message& given, google::protobuf::Message& 
     if (field->is_repeated() || field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE) {
       message.GetReflection()->ClearField(&message, field);
     } else {
-      Replace(reflection.GetMessage(given, field), *message.GetReflection()->MutableMessage(&message, field));
+      ClearGiven(reflection.GetMessage(given, field), *message.GetReflection()->MutableMessage(&message, field));
     }
   }
 }
@@ -222,7 +222,7 @@ absl::StatusOr<core::RunConfig> ChangedConfig(const core::RunConfig& config, con
     RETURN_IF_ERROR(CheckMayChange(key, config));
   }
   v1::RunConfig message = RunConfigToMessage(config);
-  Replace(given, message);
+  ClearGiven(given, message);
   message.MergeFrom(given);
   v1::Codec& codec = *message.mutable_codec();  // a list that auto chooses from goes with it
   if (given.codec().has_up() && given.codec().allow_up().empty()) codec.clear_allow_up();

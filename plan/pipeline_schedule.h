@@ -27,7 +27,7 @@ struct Operation {
   OperationKind kind = OperationKind::kForward;
   int copy = 0;
   int stage = 0;
-  int micro_batch = 0;  // none of G, R, A
+  int micro_batch = 0;  // unused for G, R and A
 
   friend auto operator<=>(const Operation&, const Operation&) = default;
 };

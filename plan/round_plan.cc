@@ -27,7 +27,7 @@ constexpr core::CodecId kSweptCodecs[] = {core::CodecId::kFloat32,    core::Code
                                           core::CodecId::kInt8,       core::CodecId::kInt4,
                                           core::CodecId::kRotatedLm2, core::CodecId::kRotatedSign};
 
-absl::StatusOr<RoundTimeInput> InputOf(const core::RunConfig& config, const RoundSetting& setting) {
+absl::StatusOr<RoundTimeInput> LoadInput(const core::RunConfig& config, const RoundSetting& setting) {
   const bool external = config.model_kind == core::ModelKind::kExternal;
   const core::Manifest manifest = external ? setting.manifest : core::ModelManifest(config);
   core::SyncConfig whole = config.sync;  // all parts of a fragment are in transit at once
@@ -153,7 +153,7 @@ absl::StatusOr<RoundPlan> MakeRoundPlan(const core::RunConfig& config, const Rou
   RoundPlan plan{.config = config, .setting = setting};
   core::CodecConfig& codec = plan.config.codec;
   if (codec.sparse_down()) codec.down = core::SparseDown(codec.up, setting.sites);
-  ASSIGN_OR_RETURN(plan.input, InputOf(plan.config, setting));
+  ASSIGN_OR_RETURN(plan.input, LoadInput(plan.config, setting));
   plan.round = PredictRound(plan.input);
   for (const FragmentTraffic& fragment : plan.input.fragments) plan.parameters += fragment.parameters;
   const bool residual = config.codec.feedback_down != 0;
@@ -186,7 +186,7 @@ absl::StatusOr<std::vector<SweepRow>> MakeSweep(const core::RunConfig& config, c
       swept.sync.fragment_sync_delay = core::kAutoDelay;
       swept.codec.up = swept.codec.down = codec;
       swept.codec.allow_up = swept.codec.allow_down = {};
-      ASSIGN_OR_RETURN(RoundTimeInput input, InputOf(swept, setting));
+      ASSIGN_OR_RETURN(RoundTimeInput input, LoadInput(swept, setting));
       const RoundTime best = PredictRound(input);
       SweepRow row{.sync_every = sync_every, .codec = codec, .least_delay = best.delay};
       row.bytes = std::max(best.up_bytes, best.down_bytes);

@@ -206,9 +206,8 @@ absl::StatusOr<std::optional<Proxy>> FindProxy(const core::Address& coordinator,
   const auto [name, value] = FirstSet(kProxyVariables, environment);
   if (name.empty()) {
     return absl::InvalidArgumentError(
-        "--use_proxy: expected a proxy in https_proxy, http_proxy, all_proxy or grpc_proxy of the environment, got "
-        "none "
-        "of them");
+        "--use_proxy: expected a proxy in https_proxy, http_proxy, all_proxy or grpc_proxy of the environment, "
+        "got none of them");
   }
   const auto [direct_name, direct] = FirstSet(kDirectVariables, environment);
   for (const absl::string_view entry : absl::StrSplit(direct, absl::ByAnyChar(", \t"), absl::SkipEmpty())) {

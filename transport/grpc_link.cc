@@ -331,7 +331,7 @@ void GrpcLink::Hurry() {
   changed_.NotifyAll();
 }
 
-void GrpcLink::JoinStay(int64_t stay) {
+void GrpcLink::JoinAs(int64_t stay) {
   core::MutexLock lock(mutex_);
   session_.SetStay(stay);
   if (control_ != nullptr) control_->Cancel();

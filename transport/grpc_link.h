@@ -54,7 +54,7 @@ class GrpcLink final : public ShardLink {
   void Rejoin() override;
   void Leave(bool finished, const std::string& reason) override;
   void Hurry() override;
-  void JoinStay(int64_t stay) override;
+  void JoinAs(int64_t stay) override;
   void DropTransfers() override;
 
  private:

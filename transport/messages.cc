@@ -170,7 +170,7 @@ absl::StatusOr<core::FragmentMap> FromProto(const v1::Manifest& manifest_message
     whole += manifest[i].synced() && placed[i] == core::UnitsFor(manifest[i].NumValues()) ? 1 : 0;
   }
   if (whole != synced) {
-    return absl::InvalidArgumentError(absl::StrCat("fragment map: places ", whole, " of ", synced, " tensors"));
+    return absl::InvalidArgumentError(absl::StrCat("fragment map: covers ", whole, " of ", synced, " synced tensors"));
   }
   return core::FragmentMap::FromParts(std::move(manifest), parts_of_fragment);
 }

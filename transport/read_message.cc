@@ -73,7 +73,7 @@ absl::Status Beyond(const std::string& expected, const std::string& got) {
   return absl::InvalidArgumentError(absl::StrCat(": expected ", expected, ", got ", got));
 }
 
-absl::Status Torn() { return absl::InvalidArgumentError(": expected the rest of it, got the end of the message"); }
+absl::Status Torn() { return absl::InvalidArgumentError(": the message is truncated"); }
 
 bool IsUnsigned(FieldDescriptor::CppType type) {
   return type == FieldDescriptor::CPPTYPE_UINT32 || type == FieldDescriptor::CPPTYPE_UINT64;

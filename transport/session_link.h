@@ -42,7 +42,7 @@ class ShardLink : public SessionLink {
  public:
   // From now on joins as of this stay, which shard 0 assigned; if the link was started, at once, on a new control
   // stream.
-  virtual void JoinStay(int64_t stay) = 0;
+  virtual void JoinAs(int64_t stay) = 0;
 
   virtual void DropTransfers() = 0;  // all of them end with CANCELLED
 };

@@ -184,7 +184,7 @@ void ShardedLink::BeginStay(const Welcome& welcome) {
   seed_requested_ = place_lost_ = transfers_lost_ = false;
   if (!welcome.kept_transfers) DropAll();
   for (size_t i = 1; i < links_.size(); ++i) {
-    links_[i]->JoinStay(stay_);
+    links_[i]->JoinAs(stay_);
     if (!started_[i]) links_[i]->Start(manifest_, listeners_[i].get());
     started_[i] = true;
   }

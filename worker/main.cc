@@ -74,7 +74,7 @@ ABSL_FLAG(std::string, export_dtype, "float32",
           "with --export_dir: float32, or bfloat16, rounded to nearest, ties to even");
 ABSL_FLAG(double, max_up_mbit, 0, "limit on sending payload, in Mbit/s; 0 = as fast as it goes");
 ABSL_FLAG(double, max_down_mbit, 0, "limit on receiving payload, in Mbit/s; 0 = as fast as it goes");
-ABSL_FLAG(int64_t, connect_timeout_s, 0, "give up when the coordinator is not reached for so long; 0 = never");
+ABSL_FLAG(int64_t, connect_timeout_s, 0, "give up after N seconds without the coordinator; 0 = never");
 ABSL_FLAG(
     double, rank_timeout_s, 600,
     "seconds without an inner step, or a word from a rank, after which training stands still: the lease ends, and "
@@ -95,7 +95,7 @@ ABSL_FLAG(std::string, bind, "auto", "with --nproc: auto binds each rank to its 
 ABSL_FLAG(std::string, evaluate, "", "evaluate the exported model in DIR on --data, print JSON and end");
 ABSL_FLAG(std::string, profile_stages, "", "print what the parts of this run.yaml's model cost here, and end");
 ABSL_FLAG(int64_t, sample_bytes, 200, "with --evaluate: how much text to sample");
-ABSL_FLAG(uint64_t, seed, 1, "with --evaluate: of the sample");
+ABSL_FLAG(uint64_t, seed, 1, "with --evaluate: random seed for the text that is sampled");
 ABSL_FLAG(int64_t, token_bytes, 2,
           "with --evaluate: of a token in a .bin without a header, 2 or 4; a run has data.token_bytes");
 ABSL_FLAG(int64_t, sequence_length, 0,

@@ -64,7 +64,7 @@ CAUSEWAY_LANES Values LoadBlock(const float* values, int64_t block, int valid) {
   return x;
 }
 
-CAUSEWAY_LANES Values InputOf(const EncodeTask& task, int64_t block, int valid, int kept) {
+CAUSEWAY_LANES Values LoadInput(const EncodeTask& task, int64_t block, int valid, int kept) {
   Values d = LoadBlock(task.job.values, block, task.in_domain ? kept : valid);
   if (task.job.subtract != nullptr) {
     const Values other = LoadBlock(task.job.subtract, block, task.in_domain ? kept : valid);
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kThreads) EncodeUnits(const EncodeTask task) {
   const int in_unit = threadIdx.x / kLanes;
   const int valid = ValuesIn(block, task.job.count);
   const int kept = task.whole_blocks && valid > 0 ? kBlock : valid;
-  Values d = InputOf(task, block, valid, kept);
+  Values d = LoadInput(task, block, valid, kept);
   const bool in_range = simd::LargestMagnitude<Lanes>(d) < simd::kMaxMagnitudeBits;
   if (!in_range && !task.job.saturate && Lanes::Lane() == 0) {
     atomicMin(task.bad_block, static_cast<unsigned long long>(block));

@@ -25,9 +25,10 @@ absl::Status Contribution::Add(std::string bytes) {
       std::lower_bound(plan_.begin(), plan_.end(), view.span().first_unit,
                        [](const codecs::ChunkSpan& span, int64_t first_unit) { return span.first_unit < first_unit; });
   if (planned == plan_.end() || *planned != view.span()) {
-    const std::string text = absl::StrCat(
-        "expected ", planned == plan_.end() ? "no chunk so far in the fragment" : codecs::Describe(*planned), ", got ",
-        codecs::Describe(view.span()));
+    const std::string got = codecs::Describe(view.span());
+    const std::string text = planned == plan_.end()
+                                 ? absl::StrCat("unexpected chunk: ", got, " lies beyond the fragment")
+                                 : absl::StrCat("expected ", codecs::Describe(*planned), ", got ", got);
     const bool other_codec = planned != plan_.end() && planned->codec != view.span().codec;
     return other_codec ? absl::FailedPreconditionError(text) : absl::InvalidArgumentError(text);
   }

@@ -7,7 +7,7 @@
 // It ends only when it is withdrawn: before there are initial parameters, with no site in the run, by a joiner that
 // brings another one. A shard beyond the first may have its part of the initial parameters by then, and discards them:
 // shard 0 decides, and without its own part no site can have entered. Every generation named in a message is compared
-// with this one: naming none says nothing, a lower one is stale, a higher one replaces this one once shard 0 has
+// with this one: an absent number is ignored, a lower one is stale, a higher one replaces this one once shard 0 has
 // announced it.
 //
 // Pure; one owner at a time.

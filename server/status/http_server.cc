@@ -232,7 +232,7 @@ httplib::Headers SecurityHeaders() {
 }
 
 // Answers with a text of the board, or that there is none yet. Does not use set_content, which copies the text, and
-// compresses it anew for every poll that accepts gzip, at a cost above everything else.
+// compresses it anew for every poll that accepts gzip, which would dominate a poll.
 void Respond(const SharedText& text, const char* content_type, httplib::Response& response) {
   if (text != nullptr) {
     return response.set_content_provider(text->size(), content_type,

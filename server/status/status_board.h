@@ -115,7 +115,7 @@ class StatusBoard {
   Answer Healthy() const;  // it serves, and its journal has not failed
   Answer Ready() const;    // sites may join
 
-  std::atomic<int>& event_streams() { return event_streams_; }  // the number open; each stream counts itself
+  std::atomic<int>& event_streams() { return event_streams_; }  // the number of open streams
 
  private:
   // One snapshot and its rendered texts.

@@ -165,7 +165,7 @@ struct FragmentStatus {
 // The machine's figures; board.
 struct HostStatus {
   std::optional<int64_t> disk_free_bytes;  // of the state directory
-  int64_t disk_reserved_bytes = 0;         // the coordinator ends before less is free; 0: not checked
+  int64_t disk_reserved_bytes = 0;         // exits below this much free space; 0: not checked
   std::optional<int64_t> certificate_expires_unix_s;
   core::LogFigures log;
   std::string missing_dir;                 // the state directory, where it is gone; empty: it is there

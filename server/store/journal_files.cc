@@ -178,7 +178,7 @@ absl::Status JournalFiles::BeginLog(const StateLog::Found& found, const JournalO
   RETURN_IF_ERROR(Commit([&]() -> absl::Status {
     ASSIGN_OR_RETURN(identity, BeginLife(*database, options.new_lineage));
     identity.may_have_lost_its_end = may_have_lost_its_end && !options.new_lineage;
-    if (identity.may_have_lost_its_end) RETURN_IF_ERROR(NoteFloor(*database, identity));
+    if (identity.may_have_lost_its_end) RETURN_IF_ERROR(RecordFloor(*database, identity));
     const bool doubtful = options.relaxed || identity.may_have_lost_its_end;
     RETURN_IF_ERROR(WriteMeta(*database, kUnsyncedEnd, doubtful ? "1" : "0"));
     return ForgetUnfinishedSeed(*database);

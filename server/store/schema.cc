@@ -172,7 +172,7 @@ absl::Status Continue(Database& database, const std::string& lineage) {
   return WriteMeta(database, "continues", lineage);
 }
 
-absl::Status NoteFloor(Database& database, JournalIdentity& identity) {
+absl::Status RecordFloor(Database& database, JournalIdentity& identity) {
   JournalIdentity::Floor floor{.epoch = identity.epoch, .versions = {}};
   RETURN_IF_ERROR(database.Query(
       "SELECT fragment, max(version) FROM (SELECT fragment, version FROM rounds UNION ALL SELECT fragment, version "

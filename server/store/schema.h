@@ -68,6 +68,6 @@ absl::StatusOr<JournalIdentity> BeginLife(Database& database, bool new_lineage);
 // one then replaces. Contributions that are not merged, and all updates, are let go. In a transaction of the caller.
 absl::Status Continue(Database& database, const std::string& lineage);
 // Adds the present versions to the floors, of which it keeps the newest. In a transaction of the caller.
-absl::Status NoteFloor(Database& database, JournalIdentity& identity);
+absl::Status RecordFloor(Database& database, JournalIdentity& identity);
 
 }  // namespace causeway::server

@@ -85,7 +85,9 @@ absl::Status Segments::Check(const std::string& directory, const std::map<int64_
     const std::string path = Path(directory, segment);
     std::error_code error;
     const auto size = static_cast<int64_t>(fs::file_size(path, error));
-    if (error) return absl::DataLossError(absl::StrCat(path, ": is named by the journal, but: ", error.message()));
+    if (error)
+      return absl::DataLossError(
+          absl::StrCat(path, ", which the journal references, cannot be opened: ", error.message()));
     if (size < end) {
       return absl::DataLossError(absl::StrCat(path, ": expected ", end, " bytes at least, got ", size,
                                               ": it was cut after the journal was written"));

@@ -41,6 +41,11 @@ LOG_TAIL_LINES = 25
 DONE, FAILED, BAD_INPUT, REFUSED, NON_FINITE, UNREACHABLE = range(6)
 
 
+def others_reach_programs():
+    """Whether a user who is not root may start them: not below root's home folder."""
+    return all(folder.stat().st_mode & 0o001 for folder in (BIN_DIR, *BIN_DIR.parents))
+
+
 def merged(base, changes):
     """A copy of nested dictionaries with `changes` laid over it."""
     result = copy.deepcopy(base)

@@ -1,5 +1,6 @@
 """The settings of a running run are changed by causewayctl set, from a step and a round that lie ahead, on every site."""
 
+import signal
 import unittest
 
 from harness import BAD_INPUT, DONE, REFUSED, DigestBook, EndToEndTest, eventually, synthetic
@@ -221,6 +222,8 @@ class LostSettingsTest(LostState):
     def test_sites_whose_codec_is_not_that_of_the_run_are_told_and_do_not_end(self):
         run = self.start_changed(at_step=70000)  # it does not hold yet, however slow this machine is
         run.await_rounds(4)
+        run.workers["asia"].send(signal.SIGSTOP)  # so that the others' contributions are on their way
+        eventually(lambda: any({"eu", "us"} <= set(one["contributors"]) for one in run.status()["fragments"]), "a round waits")
         self.lose_state(run, run.workers)
         run.config_path.write_text(run.config_path.read_text().replace('"up": "int4"', '"up": "int8"'))
         run.start_coordinator("--rebuild_from_sites")

@@ -107,8 +107,7 @@ TEST(RunConfigBytes, OfProgramsThatHadNoModeOfDataAreShared) {
 }
 
 TEST(RunConfigBytes, AreCheckedLikeTheFile) {
-  EXPECT_EQ(ParseRunConfig("\xff\xff").status().message(),
-            "run config: expected a RunConfig message, got 2 bytes that are none");
+  EXPECT_EQ(ParseRunConfig("\xff\xff").status().message(), "run config: cannot be parsed as RunConfig (2 bytes)");
   core::RunConfig config = Llama();
   config.sync.fragment_sync_delay = 6;
   EXPECT_EQ(ParseRunConfig(SerializeRunConfig(config)).status().message(),

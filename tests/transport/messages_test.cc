@@ -185,8 +185,8 @@ TEST(Messages, FragmentMapThatNoHonestPeerSendsIsRefused) {
     EXPECT_TRUE(absl::IsInvalidArgument(map.status()));
     return std::string(map.status().message());
   };
-  EXPECT_THAT(refusal({}), HasSubstr("places 0 of 3 tensors"));
-  EXPECT_THAT(refusal({{0, 1}}), HasSubstr("places 2 of 3 tensors"));
+  EXPECT_THAT(refusal({}), HasSubstr("covers 0 of 3 synced tensors"));
+  EXPECT_THAT(refusal({{0, 1}}), HasSubstr("covers 2 of 3 synced tensors"));
   EXPECT_THAT(refusal({{0, 1}, {1, 2}}), HasSubstr("tensor 1 of 3 is not there or placed twice"));
   EXPECT_THAT(refusal({{0, 1}, {3}}), HasSubstr("tensor 3 of 3 is not there"));
   EXPECT_THAT(refusal({{-1}, {0, 1, 2}}), HasSubstr("tensor -1 of 3 is not there"));
@@ -219,7 +219,7 @@ TEST(Messages, PartsThatNoHonestPeerSendsAreRefused) {
     EXPECT_TRUE(absl::IsInvalidArgument(map.status()));
     return std::string(map.status().message());
   };
-  EXPECT_THAT(refusal({{0, 0, 2}}), HasSubstr("places 0 of 1 tensors"));
+  EXPECT_THAT(refusal({{0, 0, 2}}), HasSubstr("covers 0 of 1 synced tensors"));
   EXPECT_THAT(refusal({{0, 0, 2}, {0, 1, 2}}), HasSubstr("placed twice"));
   EXPECT_THAT(refusal({{0, 1, 2}, {0, 0, 1}}), HasSubstr("is not there"));
   EXPECT_THAT(refusal({{0, 0, 4}}), HasSubstr("which has 3, got 4 from 0"));

@@ -33,7 +33,7 @@ class FakeShardLink final : public ShardLink {
   void Rejoin() override { ++rejoined; }
   void Leave(bool finished, const std::string&) override { left = finished ? "finished" : "left"; }
   void Hurry() override {}
-  void JoinStay(int64_t new_stay) override { stay = new_stay; }
+  void JoinAs(int64_t new_stay) override { stay = new_stay; }
   void DropTransfers() override { ++dropped; }
 
   LinkListener* listener = nullptr;

@@ -174,7 +174,7 @@ TEST(VirtualEnds, JoiningAnewAfterAnyMessageKeepsWhatTheWelcomeKeepsAndDropsTheR
         world.Await([&] { return world.carried() >= count || done(); });
         early = !done();
         world.coordinator->welcome.set_resumed(resumed);
-        count % 2 == 0 ? world.link->Rejoin() : world.link->JoinStay(5);
+        count % 2 == 0 ? world.link->Rejoin() : world.link->JoinAs(5);
         ASSERT_TRUE(world.Await([&] { return world.listener.welcomes.size() == 2 && done(); }));
         EXPECT_EQ(world.coordinator->joins.back().stay(), count % 2 == 0 ? 0 : 5);
         EXPECT_EQ(world.listener.welcomes.back().kept_transfers, resumed);

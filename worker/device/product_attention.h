@@ -31,7 +31,7 @@ class ProductAttention final : public DeviceAttention {
  private:
   static constexpr bool kNarrow = sizeof(T) < sizeof(float);
 
-  // Where a matrix of one (batch row, query head of its group) begins, and how it goes on from one group to the next.
+  // Base pointer for one (batch row, query head), and its stride between groups.
   template <typename Value>
   struct Operand {
     const Value* data = nullptr;

@@ -1,9 +1,10 @@
 // The algorithm of each matrix product on a device: the fastest of those that its library proposes, measured once.
 //
-//   a job ─► ProductShape ─► known? ─► its algorithm          kept in the trainer's checkpoint: an algorithm has its
-//   own
-//                            else measured, Fastest ─┘        order of sums, so a run that goes on takes the same again
+//   a job ─► ProductShape ─► known? ─► its algorithm
+//                            else measured, Fastest ─┘
 //
+// The choices are kept in the trainer's checkpoint: an algorithm has its own order of sums, so that a run which goes on
+// takes the same again.
 // Pure but for ProductChoices, which all backends of one device and library in a process share; it is thread-safe.
 #pragma once
 

@@ -179,7 +179,7 @@ absl::Status WriteJson(const std::string& text, char* json, size_t size) {
   std::memcpy(json, text.data(), copied);
   if (size > 0) json[copied] = '\0';
   if (copied == text.size() && size > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("size: expected ", text.size() + 1, ", got ", size));
+  return absl::InvalidArgumentError(absl::StrCat("the buffer needs ", text.size() + 1, " bytes, got ", size));
 }
 
 int LevelOf(spdlog::level::level_enum level) {

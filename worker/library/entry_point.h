@@ -19,10 +19,10 @@ int64_t BrokenInvariants();
 template <typename Body>
 int Enter(Body body) {
   try {
-    return Answer(body());
+    return SetLastError(body());
   } catch (const std::exception& error) {
     OnBroken(error.what());
-    return Answer(absl::InternalError(absl::StrCat("internal error: ", error.what())));
+    return SetLastError(absl::InternalError(absl::StrCat("internal error: ", error.what())));
   }
 }
 

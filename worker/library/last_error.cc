@@ -42,7 +42,7 @@ void TellApart(const std::string& message, LastError& error) {
 
 const LastError& GetLastError() { return last_error; }
 
-int Answer(const absl::Status& status) {
+int SetLastError(const absl::Status& status) {
   last_error = {.code = CodeOf(status)};
   if (last_error.code == CAUSEWAY_OK || last_error.code >= CAUSEWAY_AGAIN) return last_error.code;
   last_error.message = std::string(status.message());
@@ -54,8 +54,8 @@ int Answer(const absl::Status& status) {
   return last_error.code;
 }
 
-int Answer(const absl::StatusOr<Turn>& turn) {
-  if (!turn.ok()) return Answer(turn.status());
+int SetLastError(const absl::StatusOr<Turn>& turn) {
+  if (!turn.ok()) return SetLastError(turn.status());
   last_error = {};
   switch (*turn) {
     case Turn::kDone: return CAUSEWAY_OK;

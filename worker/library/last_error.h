@@ -19,7 +19,7 @@ struct LastError {
 const LastError& GetLastError();
 
 // Records the status as this thread's last error and returns its code.
-int Answer(const absl::Status& status);
-int Answer(const absl::StatusOr<StepThread::Turn>& turn);
+int SetLastError(const absl::Status& status);
+int SetLastError(const absl::StatusOr<StepThread::Turn>& turn);
 
 }  // namespace causeway::worker

@@ -76,9 +76,8 @@ absl::StatusOr<std::unique_ptr<Collectives>> OpenNccl(const DeviceChoice& choice
 }
 #else
 constexpr char kWithoutCuda[] =
-    "this causeway-worker was built without CUDA; expected a build of the cuda preset, or --device=cpu, on which the "
-    "GPUs "
-    "would lie idle";
+    "this causeway-worker was built without CUDA; expected a build of the cuda preset, or --device=cpu, which leaves "
+    "the GPUs unused";
 
 absl::StatusOr<std::unique_ptr<ComputeBackend>> OpenGpu(const DeviceChoice&) {
   return absl::UnavailableError(kWithoutCuda);

@@ -1,7 +1,8 @@
 // The values of a model that trains on a device: parameters, gradients, moments, and where each lies.
 //
-//   on the device   gradients, with those of a tied head after them; parameters as the model computes with them; p, m,
-//   v of the first `resident` values on the host     p, m, v of the others (worker/optimizer/hosted_state.h)
+//   on the device   gradients, with those of a tied head after them; parameters as the model computes with them;
+//                   p, m, v of the first `resident` values
+//   on the host     p, m, v of the others (worker/optimizer/hosted_state.h)
 //
 // Arrays are flat, in manifest order. One owner thread.
 #pragma once

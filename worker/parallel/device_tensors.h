@@ -1,8 +1,8 @@
 // Tensors that lie whole on each rank that computes with them, on a device: as HeldTensors, with θ, gradients and the
 // optimizer's state where DeviceState has them.
 //
-//   one stage    gradients stay in device memory, where the ranks sum them (on the fake device by the host's
-//   collectives) a pipeline   gradients ─► the host: copies of a stage, a tied head, ranks of a place ─► the device
+//   one stage    gradients stay in device memory, where the ranks sum them (on the fake device: the host's collectives)
+//   a pipeline   gradients ─► the host: copies of a stage, a tied head, ranks of a place ─► the device
 //
 // own().weights are θ as ReadWeights has read it. One owner thread.
 #pragma once

@@ -1,7 +1,7 @@
 // Which values lie where. Plain data.
 //
-//   a stage's array   |padding: equal parts for all ranks|      pieces: tensor 3 from value 0 on at 0, tensor 4 at 512,
-//   …
+//   a stage's array   |tensor 3|tensor 4|padding: equal parts for all ranks|
+//   pieces            tensor 3 from value 0 on at 0, tensor 4 at 512, …
 #pragma once
 
 #include <cstdint>

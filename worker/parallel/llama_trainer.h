@@ -91,8 +91,8 @@ class LlamaTrainer final : public Trainer {
   std::unique_ptr<replica::ParameterStore> store_;
   std::optional<SiteUpdate> update_;
   std::unique_ptr<PipelineLinks> links_;
-  std::unique_ptr<PipelineTrace> trace_;   // of a pipeline; null: none is written
-  std::unique_ptr<WorkTrace> work_trace_;  // of a partition, rank 0's; null: none is written
+  std::unique_ptr<PipelineTrace> trace_;   // null: tracing is off
+  std::unique_ptr<WorkTrace> work_trace_;  // rank 0's, with a partition; null: tracing is off
   std::vector<GatheredTensor> gathered_;   // rank 0's, until Save
   int64_t sent_bytes_ = 0;                 // until the last step
   double step_bytes_ = 0;                  // of it

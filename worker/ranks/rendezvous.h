@@ -1,9 +1,9 @@
 // Where the ranks of a site, one process each, meet to learn each other's addresses: a service that rank 0 keeps.
 //
 //   rank 0 ─┐
-//   rank 1 ─┼─► contact ─► the rendezvous waits for all ─► all contacts, to each; as often as they have to tell
-//   something rank 2 ─┤              of one world, without duplicates, rank 3 ─┘                                  and
-//   alike?
+//   rank 1 ─┼─► contact ─► the rendezvous waits for all ─► all contacts, to each; as often as they have to tell something
+//   rank 2 ─┤              of one world, without duplicates,
+//   rank 3 ─┘              and alike?
 //
 // A rank with another world or another identity, or a rank that appears twice, ends it for all, with both values in the
 // message; a rank that does not come ends it after the timeout, with its number. Only who proves the site's key counts

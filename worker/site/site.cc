@@ -145,7 +145,7 @@ absl::StatusOr<core::Step> Site::AfterStep(core::Step t, Timeout timeout) {
 
 absl::Status Site::CompleteRounds(Timeout timeout) {
   const InSite inside(watch_, /*steps=*/true);
-  exchange_.Tell(event::Completing{});
+  exchange_.Tell(event::TrainingDone{});
   SendProgress();  // at once: rounds need not wait for us any more
   ASSIGN_OR_RETURN(const Turn turn, exchange_.AwaitTurn(clock_.Now() + timeout, {Turn::kDone, Turn::kJoin}));
   if (turn == Turn::kJoin) return absl::AbortedError("dropped from the run");

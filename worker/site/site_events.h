@@ -102,7 +102,7 @@ struct Offered {  // the site is about to offer its initial values and to reques
 struct Moved {  // θ has moved as the rules wanted
   core::FragmentId fragment = 0;
 };
-struct Completing {};  // all steps are done; θ no longer moves
+struct TrainingDone {};  // all steps are done; θ no longer moves
 
 // ---- Others ----
 
@@ -114,7 +114,7 @@ struct Ticked {};  // a few times a second
 using SiteEvent = std::variant<event::Welcomed, event::SeedRequested, event::EntryGiven, event::Held,
                                event::VerdictGiven, event::FetchBegan, event::Fetched, event::Copied, event::Encoded,
                                event::AnchorPlaced, event::UpdateTaken, event::Failed, event::Joining, event::Stepped,
-                               event::Offered, event::Moved, event::Completing, event::StopRequested, event::Ticked>;
+                               event::Offered, event::Moved, event::TrainingDone, event::StopRequested, event::Ticked>;
 
 namespace action {
 

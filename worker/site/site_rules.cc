@@ -149,7 +149,7 @@ bool StepRules::EvaluatesAfter(const FragmentRules& fragment) const {
 
 // ---- The end of the run ----
 
-void StepRules::On(const event::Completing&) {
+void StepRules::On(const event::TrainingDone&) {
   if (s_.stay.stage != Stage::kTraining) return;
   s_.stay.stage = Stage::kCompleting;
   for (FragmentRules& fragment : s_.fragments) {

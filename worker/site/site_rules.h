@@ -31,7 +31,7 @@ class StepRules {
   explicit StepRules(SiteState* state) : s_(*state) {}
 
   void On(const event::Stepped& stepped);
-  void On(const event::Completing&);
+  void On(const event::TrainingDone&);
   void Moved(const FragmentRules& fragment);  // θ has an update while the site trains
 
   void GoOn();                                            // continues as far as it can, after any event
@@ -92,7 +92,7 @@ class SiteRules {
   void On(const event::AnchorPlaced& event) { join_.On(event); }
   void On(const event::Ticked& event) { join_.On(event); }
   void On(const event::Stepped& event) { step_.On(event); }
-  void On(const event::Completing& event) { step_.On(event); }
+  void On(const event::TrainingDone& event) { step_.On(event); }
   void On(const event::Held& event) { s_.held = event.held; }
   void On(const event::Failed& event) { s_.Fail(event.status); }
   void On(const event::StopRequested&) { s_.stopping = true; }

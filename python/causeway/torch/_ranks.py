@@ -161,7 +161,7 @@ class Ranks:
         if self.failure or self._over:
             return
         self.failure, self._failed_with = sentence, message
-        LOGGER.error("the ranks of the site part: %s", sentence)
+        LOGGER.error("a rank of this site failed: %s", sentence)
         self.on_failure(sentence)
 
     # ---- Messages ----

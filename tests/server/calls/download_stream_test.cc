@@ -100,7 +100,7 @@ TEST_F(DownloadStream, RequestsThatMakeNoSenseAreRefused) {
   noise.Bind(NewDownloadReactor(run_.coordinator.get(), Gate::Open(), {}));
   noise.Deliver(grpc::ByteBuffer(&slice, 1));
   ASSERT_TRUE(noise.finished());
-  EXPECT_EQ(noise.finished()->error_message(), "DownloadRequest: expected the rest of it, got the end of the message");
+  EXPECT_EQ(noise.finished()->error_message(), "DownloadRequest: the message is truncated");
 }
 
 TEST_F(DownloadStream, MoreChunksHeldThanThereAreEndsWithTheDigest) {

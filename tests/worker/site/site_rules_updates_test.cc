@@ -265,7 +265,7 @@ TEST_F(UpdatesTest, AtTheEndTheSiteWaitsForTheRoundsThatItHasSentToAndEvaluatesI
     for (core::Step step = 1; step <= 4; ++step) Step(step);
     Admit(TakeOne<action::Upload>());
     Take<action::MoveTheta>();
-    Handle(event::Completing{});
+    Handle(event::TrainingDone{});
     EXPECT_EQ(rules_->turn(), Turn::kWait);
     GiveUpdate(1, /*merged=*/0, evaluates);
     EXPECT_EQ(rules_->turn(), Turn::kDone);
@@ -279,7 +279,7 @@ TEST_F(UpdatesTest, OnlyASiteThatTrainsCompletesAndCanBeSaved) {
   Handle(event::Joining{});
   Welcome();
   EXPECT_FALSE(rules_->CanBeSaved());
-  Handle(event::Completing{});
+  Handle(event::TrainingDone{});
   EXPECT_EQ(rules_->state().stay.stage, Stage::kAnchoring);
   GiveAnchors(0);
   GiveEntry(0, 0);
@@ -309,7 +309,7 @@ TEST_F(QuorumUpdatesTest, AtTheEndASiteWaitsForItsContributionsAlone) {
   Enter();
   for (core::Step step = 1; step <= 4; ++step) Step(step);
   Admit(TakeOne<action::Upload>());
-  Handle(event::Completing{});
+  Handle(event::TrainingDone{});
   EXPECT_EQ(rules_->turn(), Turn::kWait);
   GiveUpdate(0, std::nullopt);
   EXPECT_EQ(rules_->turn(), Turn::kWait);
