@@ -76,7 +76,7 @@ TEST(Contribution, ChunkThatWasNotPlannedIsRefusedAndNothingChanges) {
   EXPECT_THAT(refusal({CodecId::kInt4, 1, 4096}), HasSubstr("got int4, 4096 values from unit 1"));
   EXPECT_THAT(refusal({CodecId::kInt4, 0, 4096}), HasSubstr("expected int4, 8192 values from unit 0"));
   EXPECT_THAT(refusal({CodecId::kInt8, 0, 8192}), HasSubstr("got int8, 8192 values"));
-  EXPECT_THAT(refusal({CodecId::kInt4, 99, 1}), HasSubstr("expected no chunk"));
+  EXPECT_THAT(refusal({CodecId::kInt4, 99, 1}), HasSubstr("unexpected chunk: int4, 1 values from unit 99"));
   std::string flipped = Chunk(kPlan[0]);
   flipped[200] ^= 1;
   EXPECT_THAT(std::string(contribution.Add(flipped).message()), HasSubstr("hash"));
