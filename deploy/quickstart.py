@@ -38,7 +38,7 @@ RUN_ID, CALIBRATION_ID = "quickstart", "calibration"
 # Links in the folder of --out, and where they lead.
 LINKS = {"latest": None, "result.json": "latest/result.json", "report.html": "latest/report.html"}
 
-BUILD_CORE_MINUTES = 16  # of the programs, without a cache of objects: 8 minutes on two cores, measured
+BUILD_CORE_MINUTES = 8  # of the programs, without a cache of objects: 4 minutes on two cores, measured
 POLL_S = 0.5
 CALIBRATION_POLL_S = 0.05
 CALIBRATION_S = 6
