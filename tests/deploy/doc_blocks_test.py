@@ -15,7 +15,7 @@ import yaml
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 
 from doc_blocks import OWN_PROGRAMS, UNTRIED, Block, blocks_of, calls_of, paths_of
-from harness import eventually
+from harness import eventually, merged
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARIES = os.environ.get("CAUSEWAY_BIN_DIR", "")
@@ -27,12 +27,6 @@ def documents():
     yield from (ROOT / "README.md", ROOT / "CONTRIBUTING.md")
     yield from sorted((ROOT / "docs").rglob("*.md"))
     yield from sorted((ROOT / "examples").rglob("*.md"))
-
-
-def merged(base, changes):
-    both = {key: merged(base[key], value) if isinstance(value, dict) and isinstance(base.get(key), dict) else value
-            for key, value in changes.items()}
-    return {**base, **both}
 
 
 class Programs:

@@ -20,7 +20,7 @@ import yaml
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 
 from doc_blocks import OWN_PROGRAMS, blocks_of
-from harness import eventually
+from harness import eventually, merged
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARIES = os.environ.get("CAUSEWAY_BIN_DIR", "")
@@ -37,11 +37,6 @@ inner: {batch_size: 8}
 sync: {sync_every: 8, num_fragments: 2}
 membership: {min_sites: 1}
 """
-
-
-def merged(base, changes):
-    return {**base, **{key: merged(base[key], value) if isinstance(value, dict) and isinstance(base.get(key), dict) else value
-                       for key, value in changes.items()}}
 
 
 def followed_of(block):
@@ -67,15 +62,14 @@ class Page:
         self.environment = {**os.environ, "PATH": f"{BINARIES}:{os.environ['PATH']}", **environment}
         self.hub, self.coordinators, self.background = "", [], []
         (folder / "deploy").symlink_to(ROOT / "deploy")
-        for name in ("text.txt", "held_out.txt"):
-            (folder / name).write_bytes((ROOT / "docs" / "operating.md").read_bytes())
+        (folder / "text.txt").write_bytes((ROOT / "docs" / "operating.md").read_bytes())
         self.write_run({})
 
     def write_run(self, changes):
         self.run = changes if "run_id" in changes else merged(self.run, changes)
         (self.folder / "run.yaml").write_text(json.dumps(self.run))
 
-    def follow(self, before=lambda place, command: None):
+    def follow(self, before=lambda page, command: None):
         """All of the page; how many commands that was. `before` hears of each one, to do what the page says in words."""
         followed = 0
         for block in blocks_of(self.document, (ROOT / self.document).read_text()):
