@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "codecs/chunk.h"
-#include "core/cpu_phases.h"
 #include "core/limits.h"
 #include "core/xxh3.h"
 
@@ -15,10 +14,7 @@ namespace {
 
 int64_t PadTo64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-uint64_t HashOf(const char* bytes, int64_t size) {
-  const core::CpuPhaseScope phase(core::CpuPhase::kHash);
-  return core::Xxh3(bytes + kMagicOffset, size - kMagicOffset);
-}
+uint64_t HashOf(const char* bytes, int64_t size) { return core::Xxh3(bytes + kMagicOffset, size - kMagicOffset); }
 
 }  // namespace
 

@@ -74,7 +74,7 @@ const std::vector<CommandText>& CommandTexts() {
        "a run whose coordinator is spread over its sites: run.yaml, and each site's one command", false},
       {kPlan, "plan", "[round] --config=FILE --link_mbit=… --rtt_ms=… --step_ms=… --sites=… [--hub_mbit=…] [--sweep]",
        "what a run will do to its links, before it is started; of model kind external with --coordinator, after the "
-       "first site joined. --table4: what Streaming DiLoCo's paper predicts for data centers",
+       "first site joined",
        false},
       {kPlan, "plan pipeline",
        "--schedule=NAME --devices=D --micro_batches=N | --check=FILE | --costs=FILE --devices=D --micro_batches=N | "
@@ -86,8 +86,6 @@ const std::vector<CommandText>& CommandTexts() {
        "what ranks hold and move if a site's states are divided over its link levels", false},
       {kPlan, "plan what-if", "--trace=FILE [--factor=2] [--faster=RESOURCE=FACTOR,…] | --samples=FILE",
        "what a faster part would buy, and which part binds then", false},
-      {kPlan, "codec-bench", "[--sizes=16,256] [--threads=1,2] [--codecs=…] [--targets=…]",
-       "how fast the codecs are here, beside this machine's memory", false},
   };
   return *kTexts;
 }

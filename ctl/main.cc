@@ -15,7 +15,6 @@
 #include "core/text.h"
 #include "ctl/client.h"
 #include "ctl/client_flags.h"
-#include "ctl/codec_bench.h"
 #include "ctl/command_flags.h"
 #include "ctl/command_help.h"
 #include "ctl/confirmation.h"
@@ -42,7 +41,7 @@ ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077",
 ABSL_FLAG(bool, json, false,
           "status: the JSON of GET /status; config-check: the full config; plan, plan pipeline, plan partition, plan "
           "what-if: JSON, of tables a line for "
-          "each row; history, codec-bench: a line of JSON for each event or row");
+          "each row; history: a line of JSON for each event");
 ABSL_FLAG(std::string, out, "", "export, init: directory to write; report, plan pipeline: file");
 ABSL_FLAG(std::string, assets, "",
           "export: a Hugging Face folder of the same model, whose tokenizer and generation_config.json are copied");
@@ -54,10 +53,6 @@ ABSL_FLAG(bool, all, false, "release: all sites that are in quarantine");
 ABSL_FLAG(bool, yes, false,
           "stop, rollback: does it without the run's name; set: a learning rate more than ten times as large is meant");
 ABSL_FLAG(bool, markdown, false, "settings: as docs/reference.md");
-ABSL_FLAG(std::vector<std::string>, sizes, {}, "codec-bench: MB of float32, like 16,256");
-ABSL_FLAG(std::vector<std::string>, threads, {}, "codec-bench: numbers of threads, like 1,2");
-ABSL_FLAG(std::vector<std::string>, codecs, {}, "codec-bench: names, like int4,rotated_sign; all without");
-ABSL_FLAG(std::vector<std::string>, targets, {}, "codec-bench: of scalar, avx2, avx512; all that there are without");
 
 namespace causeway::ctl {
 namespace {
@@ -229,14 +224,6 @@ absl::Status CheckConfig(const std::vector<std::string>& arguments) {
   return absl::OkStatus();
 }
 
-absl::Status CodecBench() {
-  return RunCodecBench({.sizes = absl::GetFlag(FLAGS_sizes),
-                        .threads = absl::GetFlag(FLAGS_threads),
-                        .codecs = absl::GetFlag(FLAGS_codecs),
-                        .targets = absl::GetFlag(FLAGS_targets),
-                        .json = absl::GetFlag(FLAGS_json)});
-}
-
 absl::Status RunCommand(const std::vector<std::string>& arguments) {
   const std::string& command = arguments[0];
   if (command == "help") {
@@ -274,7 +261,6 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
     return absl::OkStatus();
   }
   if (command == "init") return RunInitCommand(absl::GetFlag(FLAGS_out));
-  if (command == "codec-bench") return CodecBench();
   if (command == "plan") return RunRoundCommand(absl::GetFlag(FLAGS_json), ExternalModel);
   ASSIGN_OR_RETURN(std::vector<Client> clients, MakeClients());
   Client& client = clients.front();

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -14,11 +13,11 @@
 #include "formats/levels_yaml.h"
 
 ABSL_DECLARE_FLAG(std::string, levels);
-ABSL_DECLARE_FLAG(std::optional<double>, parameters);
+ABSL_FLAG(std::optional<double>, parameters, std::nullopt, "plan partition: how many, like 1e9");
 ABSL_DECLARE_FLAG(int, micro_batches);
 ABSL_DECLARE_FLAG(double, memory_gb);
 ABSL_DECLARE_FLAG(std::string, codec);
-ABSL_DECLARE_FLAG(int, sync_every);
+ABSL_FLAG(int, sync_every, 100, "plan partition: steps between two reductions over the WAN");
 ABSL_FLAG(std::string, value_type, "bfloat16",
           "plan partition: bfloat16 (weights 2 bytes, gradients 2, optimizer 12) or float32 (4, 4, 8)");
 ABSL_FLAG(std::string, weights, "",

@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,9 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "absl/flags/flag.h"
@@ -25,13 +22,11 @@
 #include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "core/clock.h"
-#include "core/cpu_phases.h"
 #include "core/text.h"
 #include "ctl/program_log.h"
 #include "ctl/standard_streams.h"
 
 ABSL_FLAG(std::string, log_format, "text", "text | json: one line for each event, on stderr");
-ABSL_FLAG(std::string, cpu_phases, "", "file; at the end, the processor time by phase, for measurements");
 
 namespace causeway::ctl {
 namespace {
@@ -139,21 +134,6 @@ void SetUpLogOfFlag() {
   SetUpLog(format == "json" ? LogFormat::kJson : LogFormat::kText);
 }
 
-// Runs when the program ends by itself or by a stop signal.
-void WriteCpuPhases() {
-  nlohmann::ordered_json phases;
-  const auto seconds = core::CpuPhaseSeconds();
-  for (int i = 0; i < core::kCpuPhases; ++i) phases[core::CpuPhaseName(static_cast<core::CpuPhase>(i))] = seconds[i];
-  rusage all = {};
-  getrusage(RUSAGE_SELF, &all);
-  const auto of = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-  };
-  phases["user"] = of(all.ru_utime);
-  phases["system"] = of(all.ru_stime);
-  std::ofstream(absl::GetFlag(FLAGS_cpu_phases)) << phases.dump() << "\n";
-}
-
 // Whether SIGHUP was ignored when the program began, as nohup has it. Asked before any library's constructor: UCX, which
 // Debian 13's Gloo brings, takes the signal for itself.
 bool under_nohup = false;
@@ -213,10 +193,6 @@ std::vector<std::string> StartProgram(int argc, char** argv, const std::string& 
     }
   }
   SetUpLogOfFlag();
-  if (!absl::GetFlag(FLAGS_cpu_phases).empty()) {
-    core::MeasureCpuPhases();
-    std::atexit(WriteCpuPhases);
-  }
   return arguments;
 }
 

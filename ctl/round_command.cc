@@ -18,7 +18,6 @@
 #include "core/limits.h"
 #include "formats/run_yaml.h"
 #include "plan/round_plan.h"
-#include "plan/utilization_model.h"
 
 ABSL_FLAG(std::string, config, "", "plan: the run.yaml; init: one to begin from, instead of all defaults");
 ABSL_FLAG(std::optional<double>, link_mbit, std::nullopt, "plan: Mbit/s of a site's link, each direction");
@@ -34,15 +33,6 @@ ABSL_FLAG(double, payload_share, causeway::plan::kPayloadShare, "plan: what head
 ABSL_FLAG(double, codec_ns, 1, "plan: nanoseconds per value to encode, and again to decode and step, at a site");
 ABSL_FLAG(double, merge_ns, 2, "plan: nanoseconds per value to merge all sites' contributions");
 ABSL_FLAG(bool, sweep, false, "plan: a table over sync_every, codecs and fragment_sync_delay");
-ABSL_FLAG(bool, table4, false, "plan: Table 4 of the Streaming DiLoCo paper (arXiv 2501.18512)");
-ABSL_FLAG(std::string, utilization_model, "", "plan: paper, the model behind that table, for one case:");
-ABSL_FLAG(std::optional<double>, parameters, std::nullopt, "plan, paper's model: how many, like 1e9");
-ABSL_FLAG(std::optional<int>, layers, std::nullopt, "plan, paper's model: how many");
-ABSL_FLAG(std::optional<double>, step_s, std::nullopt, "plan, paper's model: how long a step takes");
-ABSL_FLAG(std::string, method, "",
-          "plan, paper's model: data-parallel, diloco, streaming, streaming-overlap or streaming-overlap-fp4");
-ABSL_FLAG(int, sync_every, 100, "plan, paper's model: steps between two reductions of a layer");
-ABSL_FLAG(double, target, 0.95, "plan, paper's model: compute utilization to reach");
 
 namespace causeway::ctl {
 namespace {
@@ -118,60 +108,7 @@ std::string TrafficText(const plan::RoundPlan& plan) {
   return text;
 }
 
-// Table 4 of arXiv 2501.18512 as plan/utilization_model.h computes it, for people and for scripts.
-
-using Json = nlohmann::ordered_json;
-
-// Calls row(model, method, the five bandwidths) for each row of the table.
-template <typename Row>
-void ForTable4(const Row& row) {
-  for (const plan::UtilizationModelSize& model : plan::kTable4Models) {
-    for (plan::ReductionMethod method : plan::kAllReductionMethods) {
-      std::vector<std::optional<double>> gbit;
-      for (double utilization : plan::kTable4Utilizations) {
-        gbit.push_back(plan::LeastBandwidthGbit({model.parameters, model.layers, model.step_s, method}, utilization));
-      }
-      row(model, plan::ReductionMethodName(method), gbit);
-    }
-  }
-}
-
-// Gbit/s as the paper prints them; "more" beyond its grid
-std::string Table4Text() {
-  std::string text = absl::StrFormat(
-      "Gbit/s to reach a compute utilization: arXiv 2501.18512, Table 4 (H = 100, 3 layers a fragment, overlap of 1 "
-      "step).\n\n%-6s%8s%8s  %-24s",
-      "model", "layers", "step s", "method");
-  for (double utilization : plan::kTable4Utilizations) absl::StrAppendFormat(&text, "%7.0f%%", 100 * utilization);
-  absl::StrAppend(&text, "\n");
-  ForTable4(
-      [&](const plan::UtilizationModelSize& model, const char* method, const std::vector<std::optional<double>>& gbit) {
-        absl::StrAppendFormat(&text, "%-6s%8d%8.1f  %-24s", model.name, model.layers, model.step_s, method);
-        for (const auto& cell : gbit)
-          absl::StrAppendFormat(&text, "%8s", cell.has_value() ? plan::PaperGbit(*cell) : "more");
-        absl::StrAppend(&text, "\n");
-      });
-  return text;
-}
-
-// a line for each row; null beyond the grid
-std::string Table4Json() {
-  std::string text;
-  ForTable4(
-      [&](const plan::UtilizationModelSize& model, const char* method, const std::vector<std::optional<double>>& gbit) {
-        Json json = {{"model", model.name}, {"method", method}};
-        for (size_t i = 0; i < gbit.size(); ++i) {
-          const std::string key = absl::StrFormat("gbit_at_%.0f", 100 * plan::kTable4Utilizations[i]);
-          json[key] = gbit[i].has_value() ? Json(*gbit[i]) : Json(nullptr);
-        }
-        absl::StrAppend(&text, json.dump(), "\n");
-      });
-  return text;
-}
-
 constexpr double kBytesPerMbit = 1e6 / 8;
-constexpr int kMaxLayers = 100'000;         // beyond it the paper's model takes minutes; real ones have some hundred
-constexpr int kMaxSimulatedSteps = 10'000;  // the same
 
 template <typename... Parts>
 absl::Status BadRoundFlag(const char* flag, const Parts&... parts) {
@@ -253,40 +190,6 @@ absl::StatusOr<plan::RoundSetting> ReadSetting(const core::RunConfig& config) {
   ASSIGN_OR_RETURN(setting.codec_s_per_value, NanosecondsFlag("codec_ns", FLAGS_codec_ns));
   ASSIGN_OR_RETURN(setting.merge_s_per_value, NanosecondsFlag("merge_ns", FLAGS_merge_ns));
   return setting;
-}
-
-absl::Status PrintPaperCase(bool json) {
-  if (const std::string model = absl::GetFlag(FLAGS_utilization_model); model != "paper") {
-    return BadRoundFlag("utilization_model", "paper, got '", model, "'");
-  }
-  plan::UtilizationCase that;
-  ASSIGN_OR_RETURN(that.parameters, Required("parameters", FLAGS_parameters, Bound::kAbove, 0));
-  ASSIGN_OR_RETURN(that.layers, RequiredCount("layers", FLAGS_layers, kMaxLayers));
-  ASSIGN_OR_RETURN(that.step_s, Required("step_s", FLAGS_step_s, Bound::kAbove, 0));
-  const std::string method = absl::GetFlag(FLAGS_method);
-  const std::optional<plan::ReductionMethod> known = plan::ReductionMethodFromName(method);
-  if (!known.has_value()) {
-    std::string names;
-    for (plan::ReductionMethod one : plan::kAllReductionMethods) {
-      absl::StrAppend(&names, names.empty() ? "" : ", ", plan::ReductionMethodName(one));
-    }
-    return BadRoundFlag("method", "one of ", names, ", got '", method, "'");
-  }
-  that.method = *known;
-  that.sync_every = absl::GetFlag(FLAGS_sync_every);
-  if (const int least = plan::LeastSyncEvery(that); that.sync_every < least || that.sync_every > kMaxSimulatedSteps) {
-    return BadRoundFlag("sync_every", least, " to ", kMaxSimulatedSteps, ", got ", that.sync_every);
-  }
-  ASSIGN_OR_RETURN(const double target, ShareFlag("target", FLAGS_target));
-  const std::optional<double> gbit = plan::LeastBandwidthGbit(that, target);
-  if (json) {
-    std::printf("{\"gbit_per_s\": %s, \"utilization\": %g}\n",
-                gbit.has_value() ? absl::StrFormat("%.9g", *gbit).c_str() : "null", target);
-  } else {
-    std::printf("%s Gbit/s for a compute utilization of %g\n",
-                gbit.has_value() ? plan::PaperGbit(*gbit).c_str() : "more than 1000", target);
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -410,11 +313,6 @@ std::string SweepJson(const std::vector<plan::SweepRow>& rows) {
 
 absl::Status RunRoundCommand(bool json,
                              const std::function<absl::StatusOr<core::Manifest>(const core::RunId&)>& external_model) {
-  if (absl::GetFlag(FLAGS_table4)) {
-    std::fputs((json ? Table4Json() : Table4Text()).c_str(), stdout);
-    return absl::OkStatus();
-  }
-  if (!absl::GetFlag(FLAGS_utilization_model).empty()) return PrintPaperCase(json);
   ASSIGN_OR_RETURN(const core::RunConfig config, ReadConfig());
   ASSIGN_OR_RETURN(plan::RoundSetting setting, ReadSetting(config));
   if (config.model_kind == core::ModelKind::kExternal) {

@@ -3,7 +3,6 @@
 //
 //   --config --link_mbit --rtt_ms --step_ms --sites …     plan/round_plan.h            what a run will do to its links
 //   --sweep                                               plan/round_plan.h            the same over H, codecs and τ
-//   --table4, --utilization_model=paper …                 plan/utilization_model.h
 //
 // Called from one thread.
 #pragma once

@@ -70,7 +70,7 @@ def parse_arguments(arguments):
     parser.add_argument("--sites", type=int, default=3, metavar="N", help="how many sites")
     parser.add_argument("--ranks", type=int, default=1, metavar="N", help="how many processes train in each site, which "
                         "crosses to the others as one (docs/ranks.md)")
-    parser.add_argument("--device", default="auto", metavar="DEVICE", help="of each site: cpu, cuda, or fake, a GPU's kernels on the processor "
+    parser.add_argument("--device", default="auto", metavar="DEVICE", help="of each site: cpu or cuda "
                         "(docs/gpu.md); not with --torch")
     parser.add_argument("--pipeline", metavar="FILE", help="the first site's ranks run this schedule of causewayctl plan "
                         "pipeline --out (docs/pipelines.md): the model has four layers, a step eight rows")

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/cpu_phases.h"
 #include "core/outer_step.h"
 
 namespace causeway::replica {
@@ -64,7 +63,6 @@ absl::Status HostStore::AwaitRead(int64_t ticket) {
 }
 
 absl::Status HostStore::DoMove(const UnitRanges& ranges, const Movement& movement) {
-  const core::CpuPhaseScope phase(core::CpuPhase::kMix);
   size_t at = 0;
   for (const UnitRange& range : ranges) {
     const std::span<float> local = Local(range);

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "codecs/compression.h"
 #include "core/check.h"
-#include "core/cpu_phases.h"
 #include "core/digest.h"
 #include "core/limits.h"
 #include "core/stamp.h"
@@ -43,7 +42,6 @@ void StepBy(const core::OuterParameters& outer, const codecs::ChunkView& view, s
 
 absl::StatusOr<CheckedChunks> CheckChunks(const core::Fragment& fragment, const codecs::LegCodec& leg,
                                           std::span<const std::string> chunks) {
-  const core::CpuPhaseScope phase(core::CpuPhase::kCheck);
   const std::vector<codecs::ChunkSpan> plan = codecs::PlanChunks(fragment, leg);
   if (plan.size() != chunks.size()) {
     return absl::InvalidArgumentError(absl::StrCat("fragment ", fragment.id, ": expected ", plan.size(), " chunks of ",
@@ -132,7 +130,6 @@ void Replica::Use(const core::CodecConfig& codec, const core::CodecConfig& next)
 }
 
 core::HeldFragment Replica::Held() const {
-  const core::CpuPhaseScope phase(core::CpuPhase::kHash);
   if (held_) return *held_;
   return {.fragment = id_,
           .held = {version_, core::DigestUnits(anchor_, 0), core::DigestUnits(momentum_, 0)},
@@ -188,7 +185,6 @@ std::span<const float> Replica::OuterGradientAt(std::span<const float> theta, in
 }
 
 absl::StatusOr<std::vector<core::Bytes>> Replica::EncodeContribution(std::span<const float> theta) {
-  const core::CpuPhaseScope phase(core::CpuPhase::kEncode);
   feedback_.SetBeta(codec_config_.feedback_up);
   const auto source = [&](int64_t first, std::span<float> tile) { return OuterGradientAt(theta, first, tile); };
   return Named(feedback_.Encode(codecs::PlanChunks(fragment(), up_.With(chosen_up_.value_or(up_.codec))), source),
@@ -199,7 +195,6 @@ absl::StatusOr<std::vector<core::Bytes>> Replica::EncodeContribution(std::span<c
 }
 
 absl::StatusOr<std::vector<core::Bytes>> Replica::EncodeKept(ThetaEncoder& encoder, int64_t ticket) {
-  const core::CpuPhaseScope phase(core::CpuPhase::kEncode);
   feedback_.SetBeta(codec_config_.feedback_up);
   bool begun = false;
   const auto encode = [&](const codecs::ChunkSpan& span, const codecs::EncodeJob& job) {
@@ -275,7 +270,6 @@ absl::Status Replica::CheckCodecs(const ChosenCodecs& codecs) const {
 
 absl::Status Replica::TakeUpdate(const core::OuterParameters& outer, std::span<const std::string> chunks,
                                  const ChosenCodecs& codecs, bool keep_step) {
-  const core::CpuPhaseScope phase(core::CpuPhase::kOuterStep);
   RETURN_IF_ERROR(CheckCodecs(codecs));
   ASSIGN_OR_RETURN(const CheckedChunks checked,
                    CheckChunks(fragment(), down_.With(codecs.down.value_or(down_.codec)), chunks));

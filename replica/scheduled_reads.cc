@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/cpu_phases.h"
-
 namespace causeway::replica {
 
 int64_t ScheduledReads::Begin(std::vector<Piece> pieces) {
@@ -25,7 +23,6 @@ void ScheduledReads::Await(int64_t ticket, const std::function<const float*(int6
     reads_.erase(ticket);
   }
   bus_->Copy(ticket, [&](const offload::BusSchedule::Range& part) {
-    const core::CpuPhaseScope phase(core::CpuPhase::kCopy);
     const auto piece = std::prev(
         std::ranges::upper_bound(pieces, part.first, {}, [](const Piece& other) { return other.from.first; }));
     std::copy_n(values(part.first), part.count, piece->to.begin() + (part.first - piece->from.first));

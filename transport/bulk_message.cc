@@ -5,8 +5,6 @@
 #include <array>
 #include <vector>
 
-#include "core/cpu_phases.h"
-
 namespace causeway::transport {
 namespace {
 
@@ -34,7 +32,6 @@ grpc::ByteBuffer ChunkMessage(core::Bytes chunk) {
 }
 
 std::optional<std::string> TakeChunk(const grpc::ByteBuffer& message) {
-  const core::CpuPhaseScope phase(core::CpuPhase::kReceive);
   std::vector<grpc::Slice> slices;
   if (!message.Valid() || !message.Dump(&slices).ok()) return std::nullopt;
   // The head may be spread over slices, as may any byte.

@@ -48,8 +48,7 @@ ABSL_FLAG(std::string, data, "",
           "text file, .bin token shard, .jsonl file or folder of one of them (not for a synthetic model)");
 ABSL_FLAG(std::string, held_out, "",
           "evaluate on FILE, the same in all sites, instead of the tail of --data (data.mode: own)");
-ABSL_FLAG(std::string, device, "auto",
-          "cpu, cuda, cuda:INDEX, fake (a GPU's kernels on the processor) or auto, the best");
+ABSL_FLAG(std::string, device, "auto", "cpu, cuda, cuda:INDEX or auto, the best");
 ABSL_FLAG(std::string, compute_dtype, "auto", "on a device: float32, bfloat16; auto: bfloat16 on a GPU, else float32");
 ABSL_FLAG(std::string, recompute, "auto", "on a device, in backward: none, norm_swiglu, block; auto: the first to fit");
 ABSL_FLAG(std::string, attention, "auto", "on a GPU: cudnn, or own, which needs no cuDNN; auto: cudnn where it can be");

@@ -1,21 +1,17 @@
-#include "codecs/simd/ceilings.h"
 #include "codecs/simd/simd.h"
 
 #if defined(__AVX2__) && defined(__FMA__)
-#include "codecs/simd/ceiling_kernels.h"
 #include "codecs/simd/lanes_avx2.h"
 #include "codecs/simd/loops.h"
 
 namespace causeway::codecs::simd {
 BlockLoops Avx2Loops(core::CodecId id) { return Loops<Avx2>(id); }
-Ceilings Avx2Ceilings() { return CeilingsOf<Avx2>(); }
 }  // namespace causeway::codecs::simd
 
 #else  // not x86-64
 
 namespace causeway::codecs::simd {
 BlockLoops Avx2Loops(core::CodecId) { return {}; }
-Ceilings Avx2Ceilings() { return {}; }
 }  // namespace causeway::codecs::simd
 
 #endif

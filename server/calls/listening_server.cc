@@ -22,7 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "causeway/v1/coordinator.grpc.pb.h"
 #include "core/clock.h"
-#include "core/port_owner.h"
+#include "core/listen_failure.h"
 #include "transport/channel.h"
 
 namespace causeway::server {

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "codecs/compression.h"
 #include "core/check.h"
-#include "core/cpu_phases.h"
 
 namespace causeway::server {
 Contribution::Contribution(std::vector<codecs::ChunkSpan> plan)
@@ -18,7 +17,6 @@ Contribution::Contribution(std::vector<codecs::ChunkSpan> plan)
       squares_(plan_.size()) {}
 
 absl::Status Contribution::Add(std::string bytes) {
-  const core::CpuPhaseScope phase(core::CpuPhase::kCheck);
   ASSIGN_OR_RETURN(std::string chunk, codecs::ExpandChunk(std::move(bytes)));
   ASSIGN_OR_RETURN(const codecs::ChunkView view, codecs::ChunkView::Parse(chunk));
   const auto planned =

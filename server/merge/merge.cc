@@ -9,7 +9,6 @@
 #include "codecs/chunk_writer.h"
 #include "codecs/compression.h"
 #include "core/check.h"
-#include "core/cpu_phases.h"
 #include "server/merge/contribution_reader.h"
 #include "server/merge/radial_directional.h"
 #include "server/merge/work_items.h"
@@ -131,7 +130,6 @@ uint64_t RoundMerge::MergeTile(const Tile& tile, const codecs::ChunkSpan& chunk,
 // Merges tile by tile. The thread that merges the last piece of a chunk seals it.
 void RoundMerge::MergePiece(const Piece& piece, size_t chunk, std::span<const float> weights,
                             std::span<ContributionReader> readers, ItemFigures& figures) {
-  const core::CpuPhaseScope phase(core::CpuPhase::kMerge);
   const codecs::ChunkSpan& span = plan_[chunk];
   OpenChunk& open = open_[chunk];
   std::call_once(open.begun, [&] {

@@ -21,7 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/address.h"
 #include "core/clock.h"
-#include "core/port_owner.h"
+#include "core/listen_failure.h"
 #include "core/text.h"
 #include "core/thread.h"
 #include "server/status/event_streams.h"

@@ -12,7 +12,6 @@
 #include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "core/clock.h"
-#include "core/cpu_phases.h"
 #include "core/fault_point.h"
 #include "core/limits.h"
 #include "core/mutex.h"
@@ -240,7 +239,6 @@ void Journal::Fail(const absl::Status& failure) {
 }
 
 absl::Status Journal::WriteAndTell(std::vector<JournalItem>& batch) {
-  const core::CpuPhaseScope phase(core::CpuPhase::kJournal);
   const auto last = std::find_if(batch.begin(), batch.end(), [](const JournalItem& item) { return !item.end.ok(); });
   const absl::Status end = last == batch.end() ? absl::OkStatus() : last->end;
   batch.erase(last, batch.end());

@@ -30,7 +30,7 @@ def run(options, config, data, sites, *flags, limit_s=None):
             for site in range(sites):
                 with open(folder / f"{site}.log", "wb") as log:
                     workers.append(subprocess.Popen(
-                        [options.build / "causeway-worker", f"--coordinator={address}", f"--site=site{site}", f"--data={data}",
+                        [options.build / ("causeway-worker-fake" if options.device == "fake" else "causeway-worker"), f"--coordinator={address}", f"--site=site{site}", f"--data={data}",
                          f"--metrics_file={folder}/{site}.jsonl", "--metrics_every_s=0", *flags], stdout=log, stderr=log, preexec_fn=processes.ends_with_us))
             for site, worker in enumerate(workers):
                 try:

@@ -20,13 +20,6 @@ ABSL_DECLARE_FLAG(std::optional<double>, link_mbit);
 ABSL_DECLARE_FLAG(std::optional<double>, rtt_ms);
 ABSL_DECLARE_FLAG(std::optional<double>, step_ms);
 ABSL_DECLARE_FLAG(std::optional<int>, sites);
-ABSL_DECLARE_FLAG(bool, table4);
-ABSL_DECLARE_FLAG(std::string, utilization_model);
-ABSL_DECLARE_FLAG(std::optional<double>, parameters);
-ABSL_DECLARE_FLAG(std::optional<int>, layers);
-ABSL_DECLARE_FLAG(std::optional<double>, step_s);
-ABSL_DECLARE_FLAG(std::string, method);
-ABSL_DECLARE_FLAG(int, sync_every);
 
 namespace causeway::ctl {
 namespace {
@@ -111,35 +104,6 @@ TEST_F(RoundCommand, ABadFlagIsNamedWithWhatWasExpectedAndWhatCame) {
   ExpectRefused("sync.fragment_sync_delay: expected 0 to 19");
   absl::SetFlag(&FLAGS_fragment_sync_delay, "soon");
   ExpectRefused("got 'soon'");
-}
-
-TEST_F(RoundCommand, Table4HasSeventyFiveCells) {
-  absl::SetFlag(&FLAGS_table4, true);
-  const std::string lines = Output(true);
-  int cells = 0;
-  for (size_t at = 0; at < lines.size();) {
-    const size_t end = lines.find('\n', at);
-    const auto row = nlohmann::json::parse(lines.substr(at, end - at));
-    for (const auto& [key, value] : row.items()) {
-      cells += key.starts_with("gbit_at_") && value.is_number();
-    }
-    at = end + 1;
-  }
-  EXPECT_EQ(cells, 75);
-  EXPECT_THAT(Output(false), HasSubstr("streaming-overlap-fp4"));
-}
-
-TEST_F(RoundCommand, ThePapersModelAnswersOneCase) {
-  absl::SetFlag(&FLAGS_utilization_model, "paper");
-  absl::SetFlag(&FLAGS_parameters, 1e9);
-  absl::SetFlag(&FLAGS_layers, 24);
-  absl::SetFlag(&FLAGS_step_s, 0.1);
-  absl::SetFlag(&FLAGS_method, "streaming");
-  EXPECT_EQ(Output(false), "16.0 Gbit/s for a compute utilization of 0.95\n");
-  absl::SetFlag(&FLAGS_sync_every, 7);  // 24 layers are 8 fragments
-  ExpectRefused("--sync_every: expected 8 to 10000, got 7");
-  absl::SetFlag(&FLAGS_method, "stream");
-  ExpectRefused("got 'stream'");
 }
 
 }  // namespace

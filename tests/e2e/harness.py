@@ -122,7 +122,8 @@ class Program:
         self.label = label
         self.log_path = folder / f"{label}.log"
         self.stdout_path = folder / f"{label}.out"
-        command = [str(BIN_DIR / program), *arguments]
+        emulated = program == "causeway-worker" and "--device=fake" in arguments
+        command = [str(BIN_DIR / (f"{program}-fake" if emulated else program)), *arguments]
         with open(self.log_path, "ab") as log, open(self.stdout_path, "wb") as stdout:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=log,
                                             preexec_fn=preexec_fn,

@@ -205,10 +205,9 @@ class StateDirTest(BadInputTest):
 
     def test_a_taken_port(self):
         run = self.live_run(config_of())
-        owner = f"is taken by causeway-coordinator (pid {run.coordinator.process.pid})"
         for flag, address in (("--listen", run.grpc), ("--http", run.http), ("--health", run.grpc)):
             second = self.coordinator(f"{flag}={address}")
-            self.assert_ends(second, BAD_INPUT, f"{flag}: {address} {owner}")
+            self.assert_ends(second, BAD_INPUT, f"{flag}: {address} is taken by another program: ss -ltnp")
             self.assertNotIn("gRPC", second.log())
 
     def test_the_state_of_another_run(self):

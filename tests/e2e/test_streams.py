@@ -39,7 +39,6 @@ class OutputTest(StreamsTest):
         for arguments, at in ((("status", "--json"), run), (("status",), run), (("status", "--watch"), run),
                               (("history",), run), (("history", "--json"), run), (("config-check", config, "--json"), None),
                               (PLAN, None),
-                              (("codec-bench", "--sizes=1", "--threads=1", "--codecs=int4", "--targets=scalar"), None),
                               (("export", f"--out={self.folder}/export"), run), (("--help",), None),
                               (("--version",), None),
                               (("report", f"--out={self.folder}/report.html"), run)):

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "offload/fake_device.h"
 #include "tests/formats/temporary_folder.h"
+#include "tests/offload/fake_device.h"
 
 namespace causeway::offload {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "offload/fake_device.h"
+#include "tests/offload/fake_device.h"
 
 namespace causeway::offload {
 namespace {

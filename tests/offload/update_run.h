@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "core/bfloat16.h"
 #include "core/random.h"
-#include "offload/fake_device.h"
 #include "offload/interleaved_update.h"
+#include "tests/offload/fake_device.h"
 
 namespace causeway::offload {
 

@@ -3,8 +3,8 @@
 //
 //   GpuLlama ──Gemm, Launch──► queue kCompute ──► results in device memory
 //
-// Nothing blocks. Errors show in device().status() from then on. Implementations: worker/device/fake_backend.h, on the
-// host, in any order that events allow. Each queue is for one thread at a time.
+// Nothing blocks. Errors show in device().status() from then on. Implementations: worker/device/cuda, and
+// tests/worker/device/fake_backend.h on the host, in any order that events allow. A queue is for one thread at a time.
 #pragma once
 
 #include <cstdint>

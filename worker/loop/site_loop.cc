@@ -9,7 +9,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "core/check.h"
-#include "core/cpu_phases.h"
 #include "formats/model_export.h"
 
 namespace causeway::worker {
@@ -190,7 +189,6 @@ absl::Status SiteLoop::DumpLocal(const std::string& path) {
 
 absl::Status SiteLoop::TakeStep(core::Step step) {
   const core::Clock::TimePoint begin = core::SystemClock().Now();
-  const core::CpuPhaseScope phase(core::CpuPhase::kTrain);
   if (const core::RunConfig& settings = site_.settings().AtStep(step); settings.tokens > 0) {
     const int64_t of_step = settings.TokensOfAStep() / settings.membership.min_sites;
     trainer_.MoveSchedule(Length().run_tokens + of_step);

@@ -11,7 +11,6 @@
 #include "absl/strings/strip.h"
 #include "core/check.h"
 #include "formats/offload_config_check.h"
-#include "worker/device/fake_backend.h"
 #include "worker/parallel/llama_trainer.h"
 #include "worker/ranks/collectives.h"
 #include "worker/ranks/rank_place.h"
@@ -25,12 +24,21 @@
 namespace causeway::worker {
 namespace {
 
-constexpr char kAuto[] = "auto", kCpu[] = "cpu", kFake[] = "fake", kTimed[] = "timed", kFirst[] = "first";
+constexpr char kAuto[] = "auto", kCpu[] = "cpu", kTimed[] = "timed", kFirst[] = "first";
+
+using AddedDevice = std::pair<std::string, std::function<std::unique_ptr<ComputeBackend>()>>;
+
+AddedDevice& Added() {  // also before this file's globals are there
+  static auto* const added = new AddedDevice();
+  return *added;
+}
+
+bool IsAdded(const DeviceChoice& choice) { return Added().second != nullptr && choice.device == Added().first; }
 
 absl::StatusOr<AttentionKind> AttentionOf(const DeviceChoice& choice) {
   for (const AttentionKind kind : kAllAttentionKinds) {
     if (choice.attention != AttentionKindName(kind)) continue;
-    if (kind == AttentionKind::kCudnn && (choice.device == kCpu || choice.device == kFake)) {
+    if (kind == AttentionKind::kCudnn && (choice.device == kCpu || IsAdded(choice))) {
       return absl::InvalidArgumentError(
           absl::StrCat("--attention=cudnn: expected a GPU, got --device=", choice.device));
     }
@@ -89,8 +97,8 @@ absl::StatusOr<std::unique_ptr<Collectives>> OpenNccl(const DeviceChoice&, const
 #endif
 
 absl::StatusOr<DeviceSettings> SettingsOf(const DeviceChoice& choice) {
-  DeviceSettings settings;
-  const bool gpu = choice.device != kFake && choice.device != kCpu;
+  DeviceSettings settings{.overlaps = choice.overlaps};
+  const bool gpu = !IsAdded(choice) && choice.device != kCpu;
   if (choice.compute_dtype == "bfloat16" || (choice.compute_dtype == kAuto && gpu)) {
     settings.type = ValueType::kBfloat16;
   } else if (choice.compute_dtype != "float32" && choice.compute_dtype != kAuto) {
@@ -119,7 +127,7 @@ absl::StatusOr<DeviceSettings> SettingsOf(const DeviceChoice& choice) {
 // Null: the processor.
 absl::StatusOr<std::unique_ptr<ComputeBackend>> OpenDevice(const DeviceChoice& choice, const core::RunConfig& config) {
   if (choice.device == kCpu) return nullptr;
-  if (choice.device == kFake) return std::make_unique<FakeBackend>();
+  if (IsAdded(choice)) return Added().second();
   if (choice.device == kAuto && config.model_kind != core::ModelKind::kLlama) return nullptr;
   auto gpu = OpenGpu(choice);
   if (gpu.ok()) return gpu;
@@ -132,10 +140,14 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> OpenDevice(const DeviceChoice& c
 
 }  // namespace
 
+void AddDevice(std::string name, std::function<std::unique_ptr<ComputeBackend>()> open) {
+  Added() = {std::move(name), std::move(open)};
+}
+
 const char* DeviceKindName(DeviceKind kind) {
   switch (kind) {
     case DeviceKind::kProcessor: return "the processor";
-    case DeviceKind::kFake: return "the fake device";
+    case DeviceKind::kAdded: return "an added device";
     case DeviceKind::kGpu: return "a GPU";
   }
   return "";
@@ -170,20 +182,12 @@ absl::Status CheckDevice(const DeviceChoice& choice) {
   if (choice.products != kAuto && choice.products != kTimed && choice.products != kFirst) {
     return absl::InvalidArgumentError(absl::StrCat("--products: expected auto, timed or first, got ", choice.products));
   }
-  if (choice.device == kAuto || choice.device == kCpu || choice.device == kFake) return absl::OkStatus();
+  if (choice.device == kAuto || choice.device == kCpu || IsAdded(choice)) return absl::OkStatus();
   if (!GpuIndex(choice.device, 0, 0)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--device: expected auto, cpu, fake, cuda or cuda:INDEX, got ", choice.device));
+        absl::StrCat("--device: expected auto, cpu, cuda or cuda:INDEX, got ", choice.device));
   }
   return OpenDevice(choice, {}).status();
-}
-
-absl::StatusOr<std::unique_ptr<Trainer>> PlaceAgain(std::unique_ptr<Trainer> before, const DeviceChoice& choice,
-                                                    core::RunConfig config, const TrainerFiles& files, bool overlaps) {
-  ASSIGN_OR_RETURN(config.offload, OffloadOf(choice, config.offload));
-  ASSIGN_OR_RETURN(DeviceSettings settings, SettingsOf(choice));
-  settings.overlaps = overlaps;
-  return LlamaTrainer::Again(std::move(before), config, files, settings);
 }
 
 absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& choice, core::RunConfig config,
@@ -194,7 +198,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& cho
   // A checkpoint keeps the algorithms of one rank's device; several ranks would go on with other bits.
   if (choice.products == kAuto) opened.products = files.ranks.world() == 1 && !pipeline ? kTimed : kFirst;
   ASSIGN_OR_RETURN(std::unique_ptr<ComputeBackend> backend, OpenDevice(opened, config));
-  const DeviceKind device = choice.device == kFake ? DeviceKind::kFake : DeviceKind::kGpu;
+  const DeviceKind device = IsAdded(choice) ? DeviceKind::kAdded : DeviceKind::kGpu;
   RETURN_IF_ERROR(CheckSameKind(files.ranks, backend == nullptr ? DeviceKind::kProcessor : device));
   if (!pipeline && !files.trace_path.empty() && !config.inner.partition) {
     return absl::InvalidArgumentError(
@@ -210,12 +214,11 @@ absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& cho
     return absl::InvalidArgumentError(absl::StrCat("inner.partition: expected a site with --device=cpu, got --device=",
                                                    choice.device, ", on which nothing is divided yet"));
   }
-  if (choice.wrap) backend = choice.wrap(std::move(backend));
   ASSIGN_OR_RETURN(const DeviceSettings settings, SettingsOf(choice));
-  if (choice.device != kFake) RETURN_IF_ERROR(CheckGpuShape(config.llama, settings.type));
-  // Gradients on GPUs are summed there. Those of the fake device are on the host, those of a pipeline go there.
+  if (!IsAdded(choice)) RETURN_IF_ERROR(CheckGpuShape(config.llama, settings.type));
+  // Gradients on GPUs are summed there. Those of an added device are on the host, those of a pipeline go there.
   std::unique_ptr<Collectives> collectives;
-  if (files.ranks.world() > 1 && choice.device != kFake && !pipeline) {
+  if (files.ranks.world() > 1 && !IsAdded(choice) && !pipeline) {
     ASSIGN_OR_RETURN(collectives, OpenNccl(choice, files.ranks));
   }
   return LlamaTrainer::Make(config, site, files,

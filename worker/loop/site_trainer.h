@@ -1,7 +1,6 @@
 // The trainer of a site, on the device that --device names.
 //
-//   auto   the best there is here      cpu   the processor      cuda, cuda:1   a GPU
-//   fake   a device emulated on the processor, with the source text of a GPU's kernels: to try what a GPU would do
+//   auto   the best there is here      cpu   the processor      cuda, cuda:1   a GPU      another   what AddDevice added
 #pragma once
 
 #include <cstdint>
@@ -23,7 +22,7 @@ namespace causeway::worker {
 //
 //   --device, visible GPUs, local rank ─► GpuIndex         each rank's kind ─► CheckSameKind: before NCCL is opened,
 //                                                          which would wait for a rank that does not come
-enum class DeviceKind : uint8_t { kProcessor, kFake, kGpu };
+enum class DeviceKind : uint8_t { kProcessor, kAdded, kGpu };
 const char* DeviceKindName(DeviceKind kind);  // "the processor"
 
 // The index of the GPU, or none where --device names no GPU. "cuda" and "auto" take that of the local rank, but a
@@ -44,9 +43,13 @@ struct DeviceChoice {
   std::string encode = "auto";         // mapped | copied | host: where contributions are encoded; auto: the fastest
   std::string offload_k;               // overrides the run's offload.k at this site; empty: the run's
   std::string resident_share;          // overrides offload.resident_share likewise
-  std::function<std::unique_ptr<ComputeBackend>(std::unique_ptr<ComputeBackend>)> wrap;  // a device; null: as it is
-  std::string cuda_libs;  // where cuBLASLt and cuDNN are looked for first; empty: where the system looks
+  std::string cuda_libs;               // where cuBLASLt and cuDNN are looked for first; empty: where the system looks
+  bool overlaps = true;                // as DeviceSettings'
 };
+
+// For tests: --device=`name` opens this one, such as a device emulated on the processor; the host's collectives sum the
+// gradients of its ranks. At most one, before the flags are read.
+void AddDevice(std::string name, std::function<std::unique_ptr<ComputeBackend>()> open);
 
 // INVALID_ARGUMENT: no such device, not in this build, or its driver or a library is missing; before anything has
 // joined.
@@ -55,10 +58,5 @@ absl::Status CheckDevice(const DeviceChoice& choice);
 // As MakeTrainer, on a device. INVALID_ARGUMENT: a model or setting that the device does not take, too.
 absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& choice, core::RunConfig config,
                                                          const core::SiteId& site, const TrainerFiles& files);
-
-// For benchmarks: a trainer on a device starts again from its initial values, with the optimizer's state where `choice`
-// places it. `overlaps`: as in DeviceSettings. INVALID_ARGUMENT: `before` is on the processor, too.
-absl::StatusOr<std::unique_ptr<Trainer>> PlaceAgain(std::unique_ptr<Trainer> before, const DeviceChoice& choice,
-                                                    core::RunConfig config, const TrainerFiles& files, bool overlaps);
 
 }  // namespace causeway::worker

@@ -107,8 +107,7 @@ absl::StatusOr<RankParts> DeviceRank::Open(Request request) {
   DeviceState* const state = &(*optimizer)->state();
 
   RankParts parts;
-  auto tensors = DeviceTensors::Open(of.file, std::move(places), request.ranks,
-                                     request.weights ? *std::move(request.weights) : TensorValues(held),
+  auto tensors = DeviceTensors::Open(of.file, std::move(places), request.ranks, TensorValues(held),
                                      {.way = settings_.encode,
                                       .memory = request.config.sync.device_memory,
                                       .residuals = request.config.codec.feedback_up > 0},

@@ -47,23 +47,19 @@ class DeviceRank {
   // Those of a site, with gradients on this device.
   TrainerRanks With(TrainerRanks ranks) const;
 
-  // For parts that are made again, to compare places.
-  void Change(const DeviceSettings& settings) { settings_ = settings; }
-
   struct Request {
     const core::RunConfig& config;
     const TrainerRanks& ranks;
     const StagesRequest& stages;
     const std::string& calibration_path;
-    bool evaluates = false;               // the run holds something out
-    std::optional<TensorValues> weights;  // of what the rank holds, in host memory; none: new memory
+    bool evaluates = false;  // the run holds something out
   };
   // It outlives the parts. INVALID_ARGUMENT: a model, schedule or setting that the device does not take.
   // RESOURCE_EXHAUSTED: memory.
   absl::StatusOr<RankParts> Open(Request request);
 
  private:
-  DeviceSettings settings_;
+  const DeviceSettings settings_;
   const std::unique_ptr<ComputeBackend> backend_;  // first: the others' memory is its
   offload::PinnedPool pool_;
   const std::unique_ptr<Collectives> collectives_;  // null: none

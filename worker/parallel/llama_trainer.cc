@@ -156,40 +156,15 @@ absl::StatusOr<std::unique_ptr<Trainer>> LlamaTrainer::Make(const core::RunConfi
   of_device.ranks.devices = plan.file.schedule.devices;
   RETURN_IF_ERROR(CheckRows(config, site, of_device.ranks.data_world()));
   ASSIGN_OR_RETURN(LlamaData data, LlamaData::Open(config, site, of_device));
-  return MakeOf(config, plan, of_device, std::move(data), std::move(device), std::nullopt);
-}
-
-absl::StatusOr<std::unique_ptr<Trainer>> LlamaTrainer::Again(std::unique_ptr<Trainer> trainer,
-                                                             const core::RunConfig& config, const TrainerFiles& files,
-                                                             const DeviceSettings& settings) {
-  LlamaTrainer* const before = dynamic_cast<LlamaTrainer*>(trainer.get());
-  if (before == nullptr || before->device_ == nullptr) {
-    return absl::InvalidArgumentError("expected a trainer on a device, got one on the processor");
-  }
-  ASSIGN_OR_RETURN(const Plan plan, Plan::Of(config, files));
-  before->ahead_.reset();  // it reads the data
-  LlamaData data = std::move(before->data_);
-  std::unique_ptr<DeviceRank> device = std::move(before->device_);
-  TensorValues weights = std::move(before->parts_.tensors->own().weights);
-  trainer.reset();  // its memory on the device, and what it has of the pool
-  device->Change(settings);
-  return MakeOf(config, plan, files, std::move(data), std::move(device), std::move(weights));
-}
-
-absl::StatusOr<std::unique_ptr<Trainer>> LlamaTrainer::MakeOf(const core::RunConfig& config, const Plan& plan,
-                                                              const TrainerFiles& files, LlamaData data,
-                                                              std::unique_ptr<DeviceRank> device,
-                                                              std::optional<TensorValues> weights) {
   ASSIGN_OR_RETURN(PipelinePrograms programs, CompilePipeline(plan.file.schedule));
-  TrainerRanks ranks = device == nullptr ? files.ranks : device->With(files.ranks);
+  const TrainerRanks ranks = device == nullptr ? of_device.ranks : device->With(of_device.ranks);
   std::unique_ptr<LlamaTrainer> trainer(
       new LlamaTrainer(ranks, std::move(programs), std::move(data), std::move(device)));
-  RETURN_IF_ERROR(trainer->Open(config, plan, files, std::move(weights)));
+  RETURN_IF_ERROR(trainer->Open(config, plan, of_device));
   return trainer;
 }
 
-absl::Status LlamaTrainer::Open(const core::RunConfig& config, const Plan& plan, const TrainerFiles& files,
-                                std::optional<TensorValues> weights) {
+absl::Status LlamaTrainer::Open(const core::RunConfig& config, const Plan& plan, const TrainerFiles& files) {
   const plan::PipelineFile& file = plan.file;
   StagesRequest request{.config = config.llama,
                         .file = file,
@@ -198,19 +173,15 @@ absl::Status LlamaTrainer::Open(const core::RunConfig& config, const Plan& plan,
                         .sequence = config.sequence_length(),
                         .timed = !files.pipeline_path.empty()};
   if (file.schedule.stages == 1) request.on_final = [this](int tensor) { update_->Final(tensor); };
-  const bool given = weights.has_value();
   ASSIGN_OR_RETURN(parts_, device_ == nullptr
                                ? OpenHostParts(config, request, plan.partition, ranks_, files.calibration_path, bus())
                                : device_->Open({.config = config,
                                                 .ranks = ranks_,
                                                 .stages = request,
                                                 .calibration_path = files.calibration_path,
-                                                .evaluates = config.eval.every_rounds > 0 && data_.held_out().corpus,
-                                                .weights = std::move(weights)}));
-  if (!given) {
-    RETURN_IF_ERROR(parts_.tensors->Initialize(
-        [&](const core::Manifest& manifest, TensorValues& values) { return data_.Initialize(manifest, values); }));
-  }
+                                                .evaluates = config.eval.every_rounds > 0 && data_.held_out().corpus}));
+  RETURN_IF_ERROR(parts_.tensors->Initialize(
+      [&](const core::Manifest& manifest, TensorValues& values) { return data_.Initialize(manifest, values); }));
   RETURN_IF_ERROR(parts_.tensors->WriteWeights());
   store_ = parts_.tensors->MakeStore(&bus());
   update_.emplace(config, *parts_.tensors, *parts_.optimizer, ranks_);

@@ -40,12 +40,6 @@ class LlamaTrainer final : public Trainer {
                                                        const TrainerFiles& files,
                                                        std::unique_ptr<DeviceRank> device = nullptr);
 
-  // A trainer at its initial values, with the optimizer's state where these settings place it; device, data, values and
-  // pinned memory are those of `trainer`, which has not been read from since it was made. To compare places.
-  // INVALID_ARGUMENT: that one is on the processor, too.
-  static absl::StatusOr<std::unique_ptr<Trainer>> Again(std::unique_ptr<Trainer> trainer, const core::RunConfig& config,
-                                                        const TrainerFiles& files, const DeviceSettings& settings);
-
   const core::Manifest& manifest() const override { return tensors().manifest(); }
   replica::ParameterStore& store() override { return *store_; }
   std::span<float> tensor(int i) override { return parts_.tensors->tensor(i); }
@@ -70,13 +64,7 @@ class LlamaTrainer final : public Trainer {
 
   LlamaTrainer(const TrainerRanks& ranks, PipelinePrograms programs, LlamaData data, std::unique_ptr<DeviceRank> device)
       : ranks_(ranks), programs_(std::move(programs)), device_(std::move(device)), data_(std::move(data)) {}
-  // `weights`: initial values on the host, of what this rank holds; none: the data's.
-  static absl::StatusOr<std::unique_ptr<Trainer>> MakeOf(const core::RunConfig& config, const Plan& plan,
-                                                         const TrainerFiles& files, LlamaData data,
-                                                         std::unique_ptr<DeviceRank> device,
-                                                         std::optional<TensorValues> weights);
-  absl::Status Open(const core::RunConfig& config, const Plan& plan, const TrainerFiles& files,
-                    std::optional<TensorValues> weights);
+  absl::Status Open(const core::RunConfig& config, const Plan& plan, const TrainerFiles& files);
   absl::Status OpenWorkTrace(const core::RunConfig& config, const plan::PipelineFile& file, const TrainerFiles& files);
   const PipelineProgram& program() const {
     return programs_.devices[static_cast<size_t>(ranks_.rank() / ranks_.data_world())];

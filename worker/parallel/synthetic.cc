@@ -7,7 +7,6 @@
 
 #include "core/check.h"
 #include "core/clock.h"
-#include "core/cpu_phases.h"
 #include "core/model_manifest.h"
 #include "core/random.h"
 #include "core/thread.h"
@@ -99,7 +98,6 @@ void SyntheticTrainer::CatchUp(int tensor) {
   double lr = 0;
   for (int64_t i = taken_[tensor]; i < all; ++i) lr += put_off_[i - forgotten_];
   if (std::exchange(taken_[tensor], all) == all) return;
-  const core::CpuPhaseScope phase(core::CpuPhase::kTrain);
   bus().BeginUpdate();
   bus().AwaitCopied({0, std::ssize(parameters_.Flat())});
   const std::span<float> values = parameters_[tensor];

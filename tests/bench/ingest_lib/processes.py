@@ -37,6 +37,17 @@ def free_memory():
     return 0
 
 
+def processor_time(pid, ends_in_s=None):
+    """Seconds of a child of ours until now, or until it ends, which is at most `ends_in_s` from now; it stays to be waited for."""
+    deadline = time.monotonic() + (ends_in_s or 0)
+    while ends_in_s and not os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"process {pid} has not ended in {ends_in_s} s")
+        time.sleep(0.02)
+    user, system = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return {"user": int(user) / os.sysconf("SC_CLK_TCK"), "system": int(system) / os.sysconf("SC_CLK_TCK")}
+
+
 def run_yaml(parameters, tensors, fragments, sites, codec, every_rounds=0, feedback_down=1):
     """A synthetic run of `parameters` values in equal tensors. JSON is YAML."""
     return json.dumps({

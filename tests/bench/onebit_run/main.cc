@@ -16,6 +16,7 @@
 #include "core/model_manifest.h"
 #include "core/thread.h"
 #include "tests/worker/optimizer/sum_of_squares.h"
+#include "tests/worker/ranks/thread_wire.h"
 #include "worker/data/corpus.h"
 #include "worker/data/evaluation.h"
 #include "worker/data/site_batches.h"
@@ -25,7 +26,6 @@
 #include "worker/optimizer/momentum_exchange.h"
 #include "worker/parallel/trainer.h"
 #include "worker/ranks/ordered_collectives.h"
-#include "worker/ranks/thread_wire.h"
 
 ABSL_FLAG(std::string, optimizer, "adamw", "adamw, onebit_adam or naive");
 ABSL_FLAG(std::string, data, "", "text file");

@@ -21,11 +21,11 @@
 #include "core/model_manifest.h"
 #include "core/thread.h"
 #include "plan/what_if.h"
+#include "tests/worker/ranks/thread_wire.h"
 #include "worker/device/blas_kernels.h"
 #include "worker/parallel/level_shards.h"
 #include "worker/parallel/llama_trainer.h"
 #include "worker/ranks/ordered_collectives.h"
-#include "worker/ranks/thread_wire.h"
 
 ABSL_FLAG(std::string, data, "", "text file");
 ABSL_FLAG(double, mbyte_per_s, 60, "of the innermost level; the others have three tenths, and a tenth");

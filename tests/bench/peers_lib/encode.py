@@ -8,6 +8,7 @@ import json
 import pathlib
 import subprocess
 
+from ingest_lib import processes
 from peers_lib.cases import Case, Entry
 from peers_lib.environment import last_line
 from peers_lib.table import Unavailable
@@ -20,13 +21,13 @@ LIMIT_S = 300
 
 def ours_encode(build, codec):
     """The fastest of the instruction sets that this machine has, which is the one that runs."""
-    command = [str(build / "causewayctl"), "codec-bench", "--json", f"--codecs={codec}", f"--sizes={MEGABYTES}",
+    command = [str(build / processes.BENCH / "codec_bench" / "codec_bench"), "--json=true", f"--codecs={codec}", f"--sizes={MEGABYTES}",
                "--threads=1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     encoded = {row["target"]: row["gigavalues_per_s"] * 4 for row in rows if row["operation"] == "encode"}
     if done.returncode != 0 or not encoded:
-        raise Unavailable(f"causewayctl: {last_line(done.stderr)}")
+        raise Unavailable(f"codec_bench: {last_line(done.stderr)}")
     target = max(encoded, key=encoded.get)
     return encoded[target], {"target": target}
 

@@ -19,12 +19,12 @@
 #include "plan/pipeline_generators.h"
 #include "plan/pipeline_search.h"
 #include "plan/pipeline_time.h"
+#include "tests/worker/ranks/thread_wire.h"
 #include "worker/device/blas_kernels.h"
 #include "worker/parallel/gradient_exchange.h"
 #include "worker/parallel/pipeline_executor.h"
 #include "worker/parallel/pipeline_place.h"
 #include "worker/ranks/ordered_collectives.h"
-#include "worker/ranks/thread_wire.h"
 
 ABSL_FLAG(int, devices, 4, "of the pipeline");
 ABSL_FLAG(int, micro_batches, 8, "of a step");

@@ -63,30 +63,30 @@ def path_of(rounds):
 
 
 def run_once(build, folder, codec, rounds, journal):
-    """(rounds of /timeline, processor time by phase of the coordinator, and of all sites together)."""
+    """(rounds of /timeline, processor time of the coordinator, and of all sites together)."""
     (folder / "run.yaml").write_text(json.dumps(config(codec, rounds, journal)))
     with contextlib.ExitStack() as ends:
-        coordinator = processes.Coordinator(build, folder / "run.yaml", folder / "state", folder / "coordinator.log",
-                                            f"--cpu_phases={folder / 'hub.json'}")
+        coordinator = processes.Coordinator(build, folder / "run.yaml", folder / "state", folder / "coordinator.log")
         ends.callback(coordinator.kill)
         address = coordinator.await_address()
         workers = []
         for site in SITES:
             log = ends.enter_context(open(folder / f"{site}.log", "wb"))
-            worker = subprocess.Popen([str(build / "causeway-worker"), f"--coordinator={address}", f"--site={site}",
-                                       f"--cpu_phases={folder / site}.json"], stdin=subprocess.DEVNULL, stdout=log,
-                                      stderr=log, preexec_fn=processes.ends_with_us)
+            worker = subprocess.Popen([str(build / "causeway-worker"), f"--coordinator={address}", f"--site={site}"],
+                                      stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=processes.ends_with_us)
             ends.callback(worker.kill)
             workers.append(worker)
+        sites = dict.fromkeys(("user", "system"), 0.0)
         for site, worker in zip(SITES, workers):
+            for part, seconds in processes.processor_time(worker.pid, DEADLINE_S).items():
+                sites[part] += seconds
             if worker.wait(DEADLINE_S) != 0:
                 raise RuntimeError(f"{site} ended with {worker.returncode}: {(folder / f'{site}.log').read_text()[-1000:]}")
         with urllib.request.urlopen(f"http://{coordinator.http}/timeline", timeout=60) as answer:
             timeline = json.loads(answer.read())["rounds"]
+        hub = processes.processor_time(coordinator.process.pid)
         coordinator.stop()
-    phases = [json.loads((folder / f"{name}.json").read_text()) for name in ("hub", *SITES)]
-    sites = {phase: sum(one[phase] for one in phases[1:]) for phase in phases[0]}
-    return [one for one in timeline if one["merged_unix_ms"]], phases[0], sites
+    return [one for one in timeline if one["merged_unix_ms"]], hub, sites
 
 
 def measure(build, codec, rounds=12, journal="strict", folder=None):
@@ -98,7 +98,7 @@ def measure(build, codec, rounds=12, journal="strict", folder=None):
             path.mkdir()
             runs.append(run_once(build, path, codec, count, journal))
     (_, *before), (timeline, *after) = runs
-    cpu = {who: {phase: max(0.0, (late[phase] - early[phase]) / rounds) for phase in late}
+    cpu = {who: {part: max(0.0, (late[part] - early[part]) / rounds) for part in late}
            for who, early, late in zip(("coordinator", "sites"), before, after)}
     merged = [one["merged_unix_ms"] for one in timeline]
     seconds = [(end - begin) / 1000 for begin, end in zip(merged[SHORT - 1:], merged[SHORT:])]

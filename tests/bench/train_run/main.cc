@@ -23,8 +23,13 @@
 #include "core/thread_team.h"
 #include "offload/on_all_threads.h"
 #include "tests/bench/train_run/profiled_backend.h"
+#include "tests/worker/device/fake_backend.h"
 #include "worker/device/blas_kernels.h"
 #include "worker/loop/site_trainer.h"
+
+#ifdef CAUSEWAY_WITH_CUDA
+#include "worker/device/cuda/cuda_backend.h"
+#endif
 
 ABSL_FLAG(std::string, data, "", "text file (vocabulary 256) or .bin of tokens");
 ABSL_FLAG(std::string, device, "auto", "as causeway-worker's");
@@ -52,6 +57,8 @@ ABSL_FLAG(bool, profile, false, "print what the kernels of one more step of the 
 
 namespace causeway::bench {
 namespace {
+
+constexpr char kFake[] = "fake";
 
 struct Placement {
   std::string name, k, share;
@@ -88,13 +95,28 @@ core::RunConfig Config() {
 }
 
 worker::DeviceChoice ChoiceOf(const Placement& placement) {
+  const std::string type = absl::GetFlag(FLAGS_compute_dtype);
+  const bool profiles_gpu = absl::GetFlag(FLAGS_profile) && absl::GetFlag(FLAGS_device) != kFake;
   return {.device = absl::GetFlag(FLAGS_device),
-          .compute_dtype = absl::GetFlag(FLAGS_compute_dtype),
+          .compute_dtype = profiles_gpu && type == "auto" ? "bfloat16" : type,
           .recompute = absl::GetFlag(FLAGS_recompute),
           .attention = absl::GetFlag(FLAGS_attention),
           .offload_k = placement.k,
           .resident_share = placement.share,
-          .cuda_libs = absl::GetFlag(FLAGS_cuda_libs)};
+          .cuda_libs = absl::GetFlag(FLAGS_cuda_libs),
+          .overlaps = !placement.late};
+}
+
+// The device that --profile looks at.
+absl::StatusOr<std::unique_ptr<worker::ComputeBackend>> OpenBackend() {
+  const std::string device = absl::GetFlag(FLAGS_device);
+  if (device == kFake) return std::make_unique<worker::FakeBackend>();
+#ifdef CAUSEWAY_WITH_CUDA
+  if (const std::optional<int> index = worker::GpuIndex(device, worker::VisibleGpus(), 0)) {
+    return worker::MakeCudaBackend(*index, {.directory = absl::GetFlag(FLAGS_cuda_libs)});
+  }
+#endif
+  return absl::InvalidArgumentError(absl::StrCat("--profile: expected a device, got --device=", device));
 }
 
 double MedianOf(std::vector<double> values) {
@@ -185,27 +207,25 @@ absl::Status Run() {
   const worker::TrainerFiles files{.data_path = absl::GetFlag(FLAGS_data)};
   std::unique_ptr<worker::Trainer> trainer;
   ProfiledBackend* profiled = nullptr;
+  worker::AddDevice(kFake, std::make_unique<worker::FakeBackend>);
+  if (absl::GetFlag(FLAGS_profile)) {
+    ASSIGN_OR_RETURN(std::unique_ptr<worker::ComputeBackend> backend, OpenBackend());
+    auto made =
+        std::make_shared<std::unique_ptr<ProfiledBackend>>(std::make_unique<ProfiledBackend>(std::move(backend)));
+    worker::AddDevice(absl::GetFlag(FLAGS_device), [made, &profiled] {
+      profiled = made->get();
+      return std::move(*made);
+    });
+    if (placements.size() > 1)
+      return absl::InvalidArgumentError("--profile: expected one of --placements, got several");
+  }
   for (const Placement& placement : placements) {
     const core::Clock::TimePoint begin = core::SystemClock().Now();
-    worker::DeviceChoice choice = ChoiceOf(placement);
-    if (absl::GetFlag(FLAGS_profile)) {
-      choice.wrap = [&](std::unique_ptr<worker::ComputeBackend> backend) {
-        auto made = std::make_unique<ProfiledBackend>(std::move(backend));
-        profiled = made.get();
-        return made;
-      };
-    }
-    const bool first = trainer == nullptr;
-    if (first) {
-      ASSIGN_OR_RETURN(trainer, worker::MakeSiteTrainer(choice, config, "site", files));
-    }
-    if (!first || placement.late) {
-      ASSIGN_OR_RETURN(trainer, worker::PlaceAgain(std::move(trainer), choice, config, files, !placement.late));
-    }
+    trainer.reset();  // its memory
+    ASSIGN_OR_RETURN(trainer, worker::MakeSiteTrainer(ChoiceOf(placement), config, "site", files));
     RETURN_IF_ERROR(Measure(placement, config, core::SystemClock().SecondsSince(begin), *trainer));
   }
   if (!absl::GetFlag(FLAGS_profile)) return absl::OkStatus();
-  if (profiled == nullptr) return absl::InvalidArgumentError("--profile: expected a device, got --device=cpu");
   return Profile(absl::GetFlag(FLAGS_warm_up) + absl::GetFlag(FLAGS_steps) + 1, *profiled, *trainer);
 }
 

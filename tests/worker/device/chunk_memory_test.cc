@@ -5,7 +5,7 @@
 #include <cstring>
 #include <memory>
 
-#include "worker/device/fake_backend.h"
+#include "tests/worker/device/fake_backend.h"
 
 namespace causeway::worker {
 namespace {

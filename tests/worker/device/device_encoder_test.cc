@@ -14,7 +14,7 @@
 #include "core/random.h"
 #include "replica/host_store.h"
 #include "replica/replica.h"
-#include "worker/device/fake_backend.h"
+#include "tests/worker/device/fake_backend.h"
 #include "worker/device/theta_gather.h"
 #include "worker/site/movers.h"
 

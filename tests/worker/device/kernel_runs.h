@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "worker/device/fake_backend.h"
+#include "tests/worker/device/fake_backend.h"
 
 namespace causeway::worker {
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/bfloat16.h"
-#include "worker/device/fake_backend.h"
+#include "tests/worker/device/fake_backend.h"
 
 namespace causeway::worker {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "core/fragment_map.h"
 #include "replica/replica.h"
+#include "tests/worker/device/fake_backend.h"
 #include "tests/worker/model/test_values.h"
 #include "worker/device/device_encoder.h"
-#include "worker/device/fake_backend.h"
 #include "worker/library/external_store.h"
 
 namespace causeway::worker {

@@ -26,7 +26,7 @@ TEST(GpuIndex, ThatIsGivenIsTaken) {
 }
 
 TEST(GpuIndex, IsNoneOfOtherDevices) {
-  for (const char* const device : {"cpu", "fake", "cuda:", "cuda:-1", "cuda:x", "tpu"}) {
+  for (const char* const device : {"cpu", "cuda:", "cuda:-1", "cuda:x", "tpu"}) {
     EXPECT_EQ(GpuIndex(device, 8, 3), std::nullopt) << device;
   }
 }
@@ -39,7 +39,7 @@ std::vector<absl::Status> Checked(const std::vector<DeviceKind>& kinds) {
 }
 
 TEST(CheckSameKind, TakesRanksOfOneKind) {
-  for (const DeviceKind kind : {DeviceKind::kProcessor, DeviceKind::kFake, DeviceKind::kGpu}) {
+  for (const DeviceKind kind : {DeviceKind::kProcessor, DeviceKind::kAdded, DeviceKind::kGpu}) {
     for (const absl::Status& status : Checked({kind, kind, kind})) EXPECT_TRUE(status.ok()) << status;
   }
   EXPECT_TRUE(CheckSameKind({}, DeviceKind::kGpu).ok());

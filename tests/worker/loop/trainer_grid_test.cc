@@ -10,6 +10,7 @@
 #include "core/check.h"
 #include "plan/pipeline_file.h"
 #include "plan/pipeline_generators.h"
+#include "tests/worker/device/fake_backend.h"
 #include "tests/worker/model/test_values.h"
 #include "tests/worker/ranks/gloo_ranks.h"
 #include "worker/loop/site_trainer.h"
@@ -105,6 +106,7 @@ Trained Train(const Plan& plan, const DeviceChoice& choice, InnerOptimizerKind o
 }
 
 TEST(TrainerGrid, EveryPlanOnEveryProcessorWithEveryOptimizerTrainsLikeOneRankOrSaysWhyNot) {
+  AddDevice("fake", std::make_unique<FakeBackend>);
   const std::pair<DeviceChoice, double> choices[] = {
       {{.device = "cpu"}, 1e-3},
       {{.device = "fake"}, 1e-3},

@@ -8,8 +8,8 @@
 #include <set>
 
 #include "core/model_manifest.h"
+#include "tests/worker/device/fake_backend.h"
 #include "tests/worker/model/test_values.h"
-#include "worker/device/fake_backend.h"
 #include "worker/device/product_attention.h"
 #include "worker/model/llama_block.h"
 

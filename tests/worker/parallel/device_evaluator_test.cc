@@ -4,8 +4,8 @@
 
 #include "core/model_manifest.h"
 #include "tests/formats/temporary_folder.h"
+#include "tests/worker/device/fake_backend.h"
 #include "tests/worker/model/test_values.h"
-#include "worker/device/fake_backend.h"
 #include "worker/parallel/llama_trainer.h"
 
 namespace causeway::worker {

@@ -11,9 +11,9 @@
 #include "core/check.h"
 #include "plan/pipeline_generators.h"
 #include "tests/formats/temporary_folder.h"
+#include "tests/worker/device/fake_backend.h"
 #include "tests/worker/model/test_values.h"
 #include "tests/worker/ranks/gloo_ranks.h"
-#include "worker/device/fake_backend.h"
 #include "worker/parallel/llama_trainer.h"
 
 namespace causeway::worker {

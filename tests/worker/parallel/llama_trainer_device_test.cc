@@ -7,9 +7,9 @@
 #include "core/layout.h"
 #include "core/model_manifest.h"
 #include "tests/formats/temporary_folder.h"
+#include "tests/worker/device/fake_backend.h"
 #include "tests/worker/model/test_values.h"
 #include "tests/worker/ranks/gloo_ranks.h"
-#include "worker/device/fake_backend.h"
 #include "worker/optimizer/device_optimizer.h"
 #include "worker/parallel/llama_trainer.h"
 

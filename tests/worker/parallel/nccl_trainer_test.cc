@@ -8,10 +8,10 @@
 #include "formats/safetensors.h"
 #include "tests/folders.h"
 #include "tests/formats/temporary_folder.h"
+#include "tests/worker/device/fake_backend.h"
 #include "tests/worker/model/test_values.h"
 #include "tests/worker/ranks/fake_stream.h"
 #include "tests/worker/ranks/gloo_ranks.h"
-#include "worker/device/fake_backend.h"
 #include "worker/parallel/llama_trainer.h"
 #include "worker/ranks/nccl_collectives.h"
 

@@ -13,10 +13,10 @@
 #include "tests/folders.h"
 #include "tests/worker/ranks/fake_stream.h"
 #include "tests/worker/ranks/ranks_under_test.h"
+#include "tests/worker/ranks/thread_wire.h"
 #include "worker/ranks/nccl_collectives.h"
 #include "worker/ranks/nccl_communicator.h"
 #include "worker/ranks/ordered_collectives.h"
-#include "worker/ranks/thread_wire.h"
 
 namespace causeway::worker {
 

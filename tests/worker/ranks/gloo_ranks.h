@@ -9,9 +9,9 @@
 #include "core/check.h"
 #include "core/mutex.h"
 #include "tests/worker/ranks/ranks_under_test.h"
+#include "tests/worker/ranks/thread_wire.h"
 #include "worker/ranks/gloo_wire.h"
 #include "worker/ranks/ordered_collectives.h"
-#include "worker/ranks/thread_wire.h"
 
 namespace causeway::worker {
 

@@ -10,10 +10,10 @@
 #include "tests/folders.h"
 #include "tests/worker/ranks/collectives_suite.h"
 #include "tests/worker/ranks/fake_nccl_ranks.h"
+#include "tests/worker/ranks/thread_wire.h"
 #include "worker/ranks/nccl_collectives.h"
 #include "worker/ranks/nccl_communicator.h"
 #include "worker/ranks/ordered_collectives.h"
-#include "worker/ranks/thread_wire.h"
 
 namespace causeway::worker {
 namespace {

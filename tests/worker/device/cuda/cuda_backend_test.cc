@@ -10,9 +10,9 @@
 
 #include "core/model_manifest.h"
 #include "tests/worker/device/cuda/device_math_probe.h"
+#include "tests/worker/device/fake_backend.h"
 #include "tests/worker/model/test_values.h"
 #include "worker/device/cuda/cublas_lt.h"
-#include "worker/device/fake_backend.h"
 #include "worker/device/kernels/device_math.h"
 #include "worker/parallel/llama_trainer.h"
 

@@ -1,4 +1,4 @@
-#include "worker/ranks/thread_wire.h"
+#include "tests/worker/ranks/thread_wire.h"
 
 #include <algorithm>
 #include <chrono>

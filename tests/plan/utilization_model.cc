@@ -1,4 +1,4 @@
-#include "plan/utilization_model.h"
+#include "tests/plan/utilization_model.h"
 
 #include <algorithm>
 #include <array>

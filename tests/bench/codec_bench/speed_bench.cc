@@ -1,4 +1,4 @@
-#include "codecs/speed_bench.h"
+#include "tests/bench/codec_bench/speed_bench.h"
 
 #include <algorithm>
 #include <barrier>
@@ -10,11 +10,11 @@
 #include <thread>
 
 #include "absl/functional/function_ref.h"
-#include "codecs/simd/ceilings.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/layout.h"
 #include "core/random.h"
+#include "tests/bench/codec_bench/ceilings.h"
 
 namespace causeway::codecs {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/device/fake_backend.h"
+#include "tests/worker/device/fake_backend.h"
 
 #include <cstring>
 #include <numeric>

@@ -2,7 +2,7 @@
 //
 //   pair   |ceiling|operation|      timed one after the other, many times: ratio = median of ceiling ÷ operation time
 //
-//   operation         bytes per value   ceiling (codecs/simd/ceilings.h)
+//   operation         bytes per value   ceiling (tests/bench/codec_bench/ceilings.h)
 //   encode_feedback   12                b = a + b in place
 //   encode             4                a read
 //   decode             4                a fill around the caches

@@ -1,5 +1,5 @@
 // The simplest work that moves as much memory as a codec does, against which codecs are measured
-// (codecs/speed_bench.h).
+// (tests/bench/codec_bench/speed_bench.h).
 //
 //   add     12 B/value   a ← a + b          as an encode with its residual in place
 //   read     4 B/value   Σ a                as an encode alone

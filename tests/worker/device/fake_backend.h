@@ -1,12 +1,12 @@
 // A device emulated on the host, for machines without a GPU: the kernels' own source text, and OpenBLAS for matrix
-// products, in any order that events allow (offload/fake_device.h). `--device=fake` trains on it; with it, tests find
-// the errors that a GPU would show.
+// products, in any order that events allow (tests/offload/fake_device.h). It shows the errors that a GPU would show.
+// `causeway-worker-fake --device=fake` trains on it.
 #pragma once
 
 #include <array>
 #include <memory>
 
-#include "offload/fake_device.h"
+#include "tests/offload/fake_device.h"
 #include "worker/device/compute_backend.h"
 
 namespace causeway::worker {

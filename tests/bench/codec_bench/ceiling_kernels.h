@@ -1,8 +1,8 @@
 // ceilings.h, over lanes. Only for avx2.cc and avx512.cc.
 #pragma once
 
-#include "codecs/simd/ceilings.h"
 #include "codecs/simd/walk.h"
+#include "tests/bench/codec_bench/ceilings.h"
 
 namespace causeway::codecs::simd {
 
