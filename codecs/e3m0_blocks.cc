@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "codecs/block_format.h"
-#include "codecs/block_math.h"
 #include "codecs/scale.h"
 #include "core/check.h"
 #include "core/multiversion.h"

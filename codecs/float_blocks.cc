@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "codecs/block_format.h"
-#include "codecs/block_math.h"
 #include "codecs/scale.h"
 #include "core/bfloat16.h"
 #include "core/limits.h"

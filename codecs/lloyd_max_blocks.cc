@@ -5,7 +5,6 @@
 // The codes come from the rms, the scale is then the least-squares one for them (EDEN, arXiv 2108.08842). Everything is
 // computed on z = d / 2^E with 2^E at or below the largest |d|, so that no square underflows or overflows.
 #include "codecs/block_format.h"
-#include "codecs/block_math.h"
 #include "codecs/scale.h"
 #include "core/check.h"
 #include "core/multiversion.h"

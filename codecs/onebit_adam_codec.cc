@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "codecs/block_math.h"
+#include "codecs/block_format.h"
 #include "codecs/encode_input.h"
 #include "codecs/other_codecs.h"
 #include "codecs/scale.h"

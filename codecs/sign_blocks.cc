@@ -6,7 +6,6 @@
 // core::kMinScale decodes to ±0. Rotated, it is DRIVE (arXiv 2105.08339) with the least-squares scale.
 #include "absl/strings/str_cat.h"
 #include "codecs/block_format.h"
-#include "codecs/block_math.h"
 #include "codecs/scale.h"
 #include "core/check.h"
 #include "core/multiversion.h"

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "codecs/block_math.h"
+#include "codecs/block_format.h"
 #include "codecs/encode_input.h"
 #include "codecs/other_codecs.h"
 #include "codecs/scale.h"

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/check.h"
-#include "core/sync_config.h"
+#include "core/run_config.h"
 
 namespace causeway::core {
 namespace {

@@ -17,7 +17,7 @@
 
 namespace causeway::core {
 
-struct SyncConfig;  // core/sync_config.h
+struct SyncConfig;  // core/run_config.h
 enum class FragmentAssignment;
 
 // The units of a tensor that a fragment has: all of them, or a run that ends where another part begins.

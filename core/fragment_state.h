@@ -1,6 +1,10 @@
 // The coordinator's state of a fragment: 12 bytes per parameter (invariant 7), in padded layout.
 #pragma once
 
+#include <compare>
+#include <cstdint>
+#include <optional>
+
 #include "core/aligned.h"
 #include "core/digest.h"
 #include "core/ids.h"
@@ -15,6 +19,24 @@ struct FragmentState {
   int64_t run_tokens = 0;  // of all contributions merged into it
 
   uint64_t Digest() const { return DigestUnits(anchor, 0); }
+};
+
+// A fragment as a site or a coordinator holds it, so that two of them can compare theirs.
+
+// A version of a fragment's anchor and momentum.
+struct HeldVersion {
+  Version version = 0;
+  uint64_t anchor_digest = 0;    // of W
+  uint64_t momentum_digest = 0;  // of v
+
+  friend auto operator<=>(const HeldVersion&, const HeldVersion&) = default;
+};
+
+struct HeldFragment {
+  FragmentId fragment = 0;
+  HeldVersion held;
+  std::optional<HeldVersion> before;  // its last update, if it is known
+  int64_t run_tokens = 0;             // of all sites, merged into it until that version
 };
 
 }  // namespace causeway::core

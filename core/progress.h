@@ -132,7 +132,7 @@ struct Progress {
 // The kinds of figures, which bound them.
 enum class Figure {
   kCount,    // an integer, 0 or more
-  kChoice,   // the same, or a negative one that stands for a word (core/offload_config.h)
+  kChoice,   // the same, or a negative one that stands for a word (core/run_config.h)
   kVersion,  // an integer, −1: none
   kAmount,   // a number, 0 or more
   kSeconds,  // the same

@@ -9,15 +9,165 @@
 #include <string>
 #include <vector>
 
-#include "core/codec_config.h"
+#include "absl/strings/str_cat.h"
+#include "core/codec_id.h"
 #include "core/ids.h"
-#include "core/llama_config.h"
-#include "core/offload_config.h"
+#include "core/manifest.h"
 #include "core/outer_step.h"
-#include "core/round_config.h"
-#include "core/sync_config.h"
+#include "core/schedule.h"
 
 namespace causeway::core {
+
+// The schedule of fragments: `sync` of run.yaml.
+
+enum class FragmentAssignment { kStrided, kSequential, kBalanced };
+
+// Synchronous: a round takes all active sites, and each site waits for it where the schedule applies its update.
+// Quorum: a round takes min_quorum sites and any others that come within the grace; no site waits.
+enum class SyncMode { kSynchronous, kQuorum };
+
+inline constexpr int64_t kAutoDelay = -1;  // fragment_sync_delay: auto
+
+// The anchors and residuals kept on a device that encodes contributions, in addition to the host's: all of them where
+// there is room, or those of the fragment being encoded.
+enum class SyncMemory { kAuto, kFragment };
+
+struct SyncConfig {
+  SyncMode mode = SyncMode::kSynchronous;
+  int64_t sync_every = 20;  // H
+  int num_fragments = 4;    // P
+  int parts = 1;            // into which each is divided: fragments of equal offset, for as many shards
+  FragmentAssignment fragment_assignment = FragmentAssignment::kStrided;
+  int64_t fragment_sync_delay = 1;     // τ; kAutoDelay: each site chooses its own at each send
+  float fragment_update_alpha = 0.5f;  // α
+  std::vector<Step> fragment_offsets;  // t_p of each fragment; empty: spread evenly over H
+  FirstSend first_send = FirstSend::kFull;
+  SyncMemory device_memory = SyncMemory::kAuto;
+  // Name prefixes of each fragment's tensors; the longest match decides. Empty: fragment_assignment.
+  std::vector<std::vector<std::string>> fragments;
+
+  bool auto_delay() const { return fragment_sync_delay == kAutoDelay; }
+  int map_fragments() const { return num_fragments * parts; }  // of the fragment map
+  FragmentSchedule Schedule() const {
+    const int64_t delay = auto_delay() ? 0 : fragment_sync_delay;
+    const FragmentSchedule whole(sync_every, num_fragments, delay, fragment_offsets, first_send);
+    if (parts == 1) return whole;
+    std::vector<Step> offsets;
+    for (FragmentId f = 0; f < map_fragments(); ++f) offsets.push_back(whole.Offset(f / parts));
+    return FragmentSchedule(sync_every, map_fragments(), delay, std::move(offsets), first_send);
+  }
+  friend bool operator==(const SyncConfig&, const SyncConfig&) = default;
+};
+
+// The contributions that a round takes, and their weights: `membership` and `values` of run.yaml.
+
+// The weight of a contribution in its round, from the tokens and steps since the site's last merged one.
+enum class WeightRule { kUniform, kTokens, kTokensSquaredPerStep };
+
+// The rule by which a round's contributions become one outer gradient (arXiv 2604.21428, appendix on merging).
+enum class MergeRule { kAverage, kRadialDirectional };
+
+struct MembershipConfig {
+  int min_sites = 1;          // how many sites the start waits for
+  int min_quorum = 1;         // with fewer active sites the run pauses; quorum mode: the minimum number for a round
+  int64_t grace_ms = 0;       // quorum mode: longest wait for further sites once there is a quorum
+  int64_t lease_ms = 10000;   // how long a site keeps its name after it was last heard from
+  int64_t max_staleness = 1;  // quorum mode: how many versions a contribution's base may be behind
+  WeightRule weights = WeightRule::kUniform;
+  MergeRule merge = MergeRule::kAverage;
+  int64_t max_tokens_per_step = 0;  // of a site; 0: from `inner` for a Llama, else no bound
+
+  friend bool operator==(const MembershipConfig&, const MembershipConfig&) = default;
+};
+
+// The contributions that are accepted, by their values (server/rounds/value_rules.h).
+struct ValuesConfig {
+  double gate = 8;        // how many times the usual length a contribution may have; 0 = off
+  bool clip = false;      // a longer one is scaled down to that instead of refused
+  double weight_cap = 0;  // largest share of a site in a round; 0 = off
+
+  friend bool operator==(const ValuesConfig&, const ValuesConfig&) = default;
+};
+
+// Offloading of the inner optimizer's state: `offload` of run.yaml.
+
+inline constexpr int64_t kAutoInterleave = -1;  // offload.k: auto
+inline constexpr int64_t kAllOnCpu = 0;         // offload.k: cpu
+inline constexpr int64_t kResident = -2;        // offload.k: resident
+
+// "auto", "cpu", "resident", "2".
+inline std::string InterleaveName(int64_t k) {
+  if (k == kAutoInterleave) return "auto";
+  if (k == kResident) return "resident";
+  return k == kAllOnCpu ? "cpu" : std::to_string(k);
+}
+
+inline constexpr double kAutoShare = -1;  // offload.resident_share: auto
+
+// "auto", "0.25".
+inline std::string ShareName(double share) { return share == kAutoShare ? "auto" : absl::StrCat(share); }
+
+// The place where workers that have a device update the inner optimizer's state. Changes no bit of the result.
+struct OffloadConfig {
+  int64_t k = kAutoInterleave;  // every k-th subgroup on the device; kAutoInterleave: by measured bandwidths
+  double resident_share =
+      kAutoShare;                  // share of the subgroups that stay on the device; auto: with k auto, as many as fit
+  int64_t subgroup = 100'000'000;  // values moved at a time; the device holds two times 12 bytes of each
+
+  friend bool operator==(const OffloadConfig&, const OffloadConfig&) = default;
+};
+
+// The shape of a Llama: `model` of run.yaml, where its kind is llama.
+
+// Llama 3's extension of RoPE to longer texts (rope_type: llama3): long waves turn `factor` times slower, short ones as
+// before, those in between by a mean of both. Names as in Hugging Face.
+struct RopeScaling {
+  double factor = 0;
+  double low_freq_factor = 0;   // waves longer than original / low_freq_factor tokens are long
+  double high_freq_factor = 0;  // waves shorter than original / high_freq_factor tokens are short
+  int64_t original_max_position_embeddings = 0;
+
+  friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
+};
+
+// Names as in Hugging Face's config.json.
+struct LlamaConfig {
+  int64_t hidden_size = 128;
+  int64_t intermediate_size = 344;
+  int64_t num_hidden_layers = 4;
+  int64_t num_attention_heads = 4;
+  int64_t num_key_value_heads = 4;
+  int64_t vocab_size = 256;
+  int64_t max_position_embeddings = 128;  // the maximum number of tokens of a training row
+  double rms_norm_eps = 1e-5;
+  double rope_theta = 10000;
+  std::optional<RopeScaling> rope_scaling;
+  bool tie_word_embeddings = true;
+  std::string init_from;  // directory of safetensors to start from; empty: initialized from the seed
+
+  friend bool operator==(const LlamaConfig&, const LlamaConfig&) = default;
+};
+
+// The encoding of both legs: `codec` of run.yaml.
+
+struct CodecConfig {
+  CodecId up = CodecId::kInt4;
+  CodecId down = CodecId::kInt4;
+  float feedback_up = 1.0f;  // β of the error feedback; 0 = off
+  float feedback_down = 1.0f;
+  std::vector<TensorKind> exempt;  // tensors of these kinds are bfloat16 on both legs
+  bool zstd = false;               // chunks are compressed where it pays
+  // `auto`: the coordinator chooses from these, listed best first and all of one domain, according to each round's
+  // links; `up` and `down` are then the last, cheapest one, with which a run begins. Empty: no choice.
+  std::vector<CodecId> allow_up;
+  std::vector<CodecId> allow_down;
+
+  // `down: sparse`: each round has that of topk's family which has room for all of its contributions' entries
+  // (SparseDown). `down` is then that of min_sites contributions, and allow_down the family.
+  bool sparse_down() const { return !allow_down.empty() && TopkEntries(allow_down.front()) > 0; }
+  bool chooses_down() const { return !allow_down.empty() && !sparse_down(); }  // `auto`
+  friend bool operator==(const CodecConfig&, const CodecConfig&) = default;
+};
 
 // External: the sites bring the model; the first one that joins declares its tensors.
 enum class ModelKind { kLlama, kSynthetic, kExternal };

@@ -13,10 +13,12 @@
 // RunInOrder is for one caller at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "core/mutex.h"
 #include "core/thread.h"
 
@@ -63,5 +65,14 @@ class ThreadTeam {
   std::vector<char> worked_;                        // by item mod window; under mutex_, except for its size
   std::vector<Thread> others_;
 };
+
+// A pass over many values that lie in one array: calls work(first, count) for every piece of 0 … values − 1, concurrently and in any order. A piece is 65,536 values,
+// 1.8 MB of AdamW's traffic: far more than taking it costs.
+inline void OnAllThreads(ThreadTeam& team, int64_t values, absl::FunctionRef<void(int64_t first, int64_t count)> work) {
+  constexpr int64_t kPiece = int64_t{1} << 16;
+  team.RunInOrder((values + kPiece - 1) / kPiece,
+                  [&](int, int64_t piece) { work(piece * kPiece, std::min(kPiece, values - piece * kPiece)); },
+                  [](int64_t) {});
+}
 
 }  // namespace causeway::core

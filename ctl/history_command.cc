@@ -12,7 +12,7 @@
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/text.h"
-#include "ctl/history_text.h"
+#include "ctl/figures_text.h"
 #include "ctl/program.h"
 #include "ctl/standard_streams.h"
 

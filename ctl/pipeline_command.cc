@@ -17,7 +17,7 @@
 #include "core/check.h"
 #include "formats/atomic_file.h"
 #include "formats/levels_yaml.h"
-#include "formats/text_file.h"
+#include "formats/named_file.h"
 #include "plan/pipeline_check.h"
 #include "plan/pipeline_file.h"
 #include "plan/pipeline_generators.h"
@@ -25,7 +25,6 @@
 #include "plan/pipeline_svg.h"
 #include "plan/pipeline_time.h"
 #include "plan/pipeline_trace.h"
-#include "plan/torch_csv.h"
 
 ABSL_FLAG(std::string, schedule, "",
           "plan pipeline: gpipe, 1f1b, interleaved, zb_h1, zb_v, dualpipe, bitpipe or zeropp");

@@ -72,4 +72,23 @@ class StopSignals {
   std::jthread thread_;
 };
 
+// The heap of a program through which large payloads pass. Call SetUpHeap first in main.
+//
+// By default glibc maps each chunk on its own, gives it back when it is freed, and faults every byte of the next one in
+// again, which costs more than the chunk's way through gRPC; and each of gRPC's threads has its own arena, so that no
+// other thread reuses memory that one has freed. Here chunks share one arena, which stays; arrays of parameters are
+// mapped.
+
+void SetUpHeap();
+
+// Whether this process may start the threads that it needs. Without them it would end, or wait for ever, somewhere in a
+// library, and say nothing of the limit.
+
+// Starts the program's `own` threads and as many as gRPC has, all at once, and ends them. RESOURCE_EXHAUSTED names the
+// number that could be started, and the limits that are set: `ulimit -u` and the control group's pids.max.
+absl::Status CheckThreads(int own);
+
+// Connections are descriptors: raises the limit to the maximum that the administrator allows.
+void RaiseDescriptorLimit();
+
 }  // namespace causeway::ctl

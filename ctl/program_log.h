@@ -4,17 +4,63 @@
 //   {"time":"2026-11-21T19:06:52.123Z","level":"info","message":"rank 0 of 2 …"}
 #pragma once
 
-#include "ctl/log_writer.h"
+#include <cstdint>
+#include <deque>
+#include <string>
+
+#include "core/log_figures.h"
+#include "core/mutex.h"
 
 namespace causeway::ctl {
 
 enum class LogFormat { kText, kJson };
 
-// From here on spdlog writes there, and never waits for its reader (log_writer.h). $CAUSEWAY_LOG has the least level
+// From here on spdlog writes there, and never waits for its reader (LogWriter). $CAUSEWAY_LOG has the least level
 // that is written.
 void SetUpLog(LogFormat format);
 
 // How that log is doing; nothing is wrong with one that was not set up. Thread-safe.
 core::LogFigures ProgramLogFigures();
+
+// Writes a program's log to stderr without ever waiting for its reader: a log driver that stands still, a terminal that
+// was stopped, a pipe that is not emptied.
+//
+//   spdlog ─► Add ── there is room ──► stderr
+//                └── there is none ──► queue ─► a thread that waits for room
+//
+// Beyond kMostBytes the oldest lines are dropped.
+//
+// As long as there is room, a line is written before the call returns, so that a crash loses none. Thread-safe.
+
+class LogWriter {
+ public:
+  static constexpr size_t kMostBytes = 1 << 20;  // thousands of lines
+
+  // Writes to that descriptor, which stays open. The writer is never destroyed: its thread may be waiting for room.
+  explicit LogWriter(int fd);
+  LogWriter(const LogWriter&) = delete;
+  LogWriter& operator=(const LogWriter&) = delete;
+
+  void Add(std::string line);  // with its newline
+  core::LogFigures figures() const;
+  void Flush(int64_t most_ms);  // until nothing waits, or for that long
+
+ private:
+  // How much of the text the descriptor took without waiting.
+  size_t Write(const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Drain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Run();
+
+  int fd_;
+  bool is_socket_ = false;
+  mutable core::Mutex mutex_;
+  core::Condition changed_;
+  std::deque<std::string> lines_ ABSL_GUARDED_BY(mutex_);
+  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t unsaid_ ABSL_GUARDED_BY(mutex_) = 0;  // of the dropped ones, those that no line has said so of
+  int64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t stuck_ms_ ABSL_GUARDED_BY(mutex_) = 0;  // since when; 0: it is not
+  bool running_ ABSL_GUARDED_BY(mutex_) = false;  // the thread
+};
 
 }  // namespace causeway::ctl

@@ -13,7 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "core/check.h"
-#include "formats/text_file.h"
+#include "formats/named_file.h"
 
 ABSL_DECLARE_FLAG(std::string, trace);
 ABSL_FLAG(double, factor, 2, "plan what-if: how many times as fast each resource is, alone");

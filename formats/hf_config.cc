@@ -8,8 +8,8 @@
 #include "core/json_text.h"
 #include "formats/config_names.h"
 #include "formats/field_check.h"
+#include "formats/named_file.h"
 #include "formats/run_fields.h"
-#include "formats/text_file.h"
 
 namespace causeway::formats {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/llama_config.h"
+#include "core/run_config.h"
 
 namespace causeway::formats {
 

@@ -6,7 +6,7 @@
 #include "causeway/v1/levels.pb.h"
 #include "core/check.h"
 #include "formats/field_check.h"
-#include "formats/text_file.h"
+#include "formats/named_file.h"
 #include "formats/yaml_message.h"
 
 namespace causeway::formats {

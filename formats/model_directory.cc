@@ -16,9 +16,9 @@
 #include "core/json_text.h"
 #include "core/limits.h"
 #include "core/text.h"
+#include "formats/named_file.h"
 #include "formats/safetensors.h"
-#include "formats/sha256_sums.h"
-#include "formats/text_file.h"
+#include "formats/sha256.h"
 
 namespace causeway::formats {
 namespace {

@@ -15,7 +15,7 @@
 #include "formats/atomic_file.h"
 #include "formats/posix_file.h"
 #include "formats/safetensors.h"
-#include "formats/sha256_sums.h"
+#include "formats/sha256.h"
 
 namespace causeway::formats {
 namespace {

@@ -3,12 +3,16 @@
 #include <sys/stat.h>
 
 #include <map>
+#include <span>
+#include <string_view>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/limits.h"
 #include "core/mutex.h"
+#include "core/text.h"
+#include "formats/file_kind.h"
 #include "formats/posix_file.h"
 
 namespace causeway::formats {
@@ -25,6 +29,13 @@ struct Faults {
 };
 
 }  // namespace
+
+absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_bytes) {
+  ASSIGN_OR_RETURN(const std::string contents, ReadFile(path, max_bytes));
+  const auto bytes = std::as_bytes(std::span<const char>(contents));
+  RETURN_IF_ERROR(RefuseKind(path, RecognizeText(bytes), "text", FileUse::kModel));
+  return std::string(core::WithoutByteOrderMark(contents));
+}
 
 absl::StatusOr<std::string> ReadNamedFile(const std::string& flag, const std::string& path) {
   absl::StatusOr<std::string> text = ReadFile(path, core::kMaxCredentialFileBytes);

@@ -17,6 +17,12 @@
 
 namespace causeway::formats {
 
+// A text file that a person brings: a schedule, costs, a config. Windows' byte order mark is taken off, and a file of
+// another kind is refused by its name: a reader of YAML or JSON would only say that the first character is wrong.
+
+// All of it, at most `max_bytes`. INVALID_ARGUMENT: "PATH: expected text, got a web page (HTML): …".
+absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_bytes);
+
 // All of it, at most core::kMaxCredentialFileBytes. INVALID_ARGUMENT: "--FLAG=PATH: expected a regular file, got a
 // folder", and the like. Thread-safe.
 absl::StatusOr<std::string> ReadNamedFile(const std::string& flag, const std::string& path);

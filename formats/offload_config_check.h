@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "core/offload_config.h"
+#include "core/run_config.h"
 
 namespace causeway::formats {
 

@@ -13,8 +13,8 @@
 #include "core/run_config.h"
 #include "formats/field_check.h"
 #include "formats/fields.h"
+#include "formats/run_advice.h"
 #include "formats/run_fields.h"
-#include "formats/steps_check.h"
 
 namespace causeway::formats {
 namespace {

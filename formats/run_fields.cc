@@ -1,11 +1,109 @@
 #include "formats/run_fields.h"
 
+#include <set>
+
 #include "core/limits.h"
 #include "formats/offload_config_check.h"
 #include "formats/presets.h"
 
 namespace causeway::formats {
 namespace {
+
+using core::SyncMode;
+using enum Holds;
+using enum Set;
+
+constexpr int64_t kMaxSyncEvery = 1'000'000'000;  // beyond it is a typing error
+
+// A list with an item for each fragment, or none.
+void CheckLength(const std::string& path, size_t length, int num_fragments, FieldCheck& check) {
+  check.Expect(length == 0 || length == static_cast<size_t>(num_fragments), path,
+               absl::StrCat(num_fragments, " items, one for each of num_fragments"), absl::StrCat(length));
+}
+
+void CheckOffsets(core::SyncConfig& sync, const Fields& fields, FieldCheck& check) {
+  CheckLength(fields.Path("fragment_offsets"), sync.fragment_offsets.size(), sync.num_fragments, check);
+  for (size_t p = 0; p < sync.fragment_offsets.size(); ++p) {
+    sync.fragment_offsets[p] = check.Integer(fields.Path(absl::StrCat("fragment_offsets[", p, "]")),
+                                             sync.fragment_offsets[p], 0, sync.sync_every - 1, "less than sync_every");
+  }
+}
+
+// Two lists with the same prefix would both claim a tensor.
+void CheckFragments(const core::SyncConfig& sync, const Fields& fields, FieldCheck& check) {
+  if (sync.fragments.empty()) return;
+  CheckLength(fields.Path("fragments"), sync.fragments.size(), sync.num_fragments, check);
+  check.Expect(!fields.Given("fragment_assignment"), fields.Path("fragment_assignment"),
+               "it only without sync.fragments", "it beside them");
+  std::set<std::string> seen;
+  for (size_t p = 0; p < sync.fragments.size(); ++p) {
+    const std::string path = fields.Path(absl::StrCat("fragments[", p, "]"));
+    const std::vector<std::string>& prefixes = sync.fragments[p];
+    check.Expect(!prefixes.empty(), path, "a list of prefixes of tensor names", "none");
+    for (size_t i = 0; i < prefixes.size(); ++i) {
+      const std::string at = absl::StrCat(path, "[", i, "]");
+      check.Expect(prefixes[i].size() <= core::kMaxTensorNameBytes, at,
+                   absl::StrCat("at most ", core::kMaxTensorNameBytes, " bytes"),
+                   absl::StrCat(prefixes[i].size(), " bytes"));
+      check.Expect(seen.insert(prefixes[i]).second, at, "each prefix once", absl::StrCat(prefixes[i], " again"));
+    }
+  }
+}
+
+void DelayFields(core::SyncConfig& sync, Fields& fields) {
+  fields.Any(
+      {"fragment_sync_delay", kByStep,
+       "τ, the inner steps between a send and its update; auto: the least that measured transfers allow", kNotYet},
+      AutoInteger{&sync.fragment_sync_delay}, "auto | 0 or more, less than sync_every");
+  FieldCheck* const check = fields.check();
+  if (check == nullptr) return;
+  if (sync.auto_delay()) {
+    // Quorum mode applies an update at the first step boundary after it is there: there is nothing to choose.
+    check->Expect(sync.mode == SyncMode::kSynchronous, fields.Path("fragment_sync_delay"),
+                  "a number of steps (auto is for mode: synchronous)", kAuto);
+    return;
+  }
+  sync.fragment_sync_delay = check->Integer(fields.Path("fragment_sync_delay"), sync.fragment_sync_delay, 0,
+                                            sync.sync_every - 1, "less than sync_every");
+}
+
+using enum Holds;
+using enum Set;
+
+void CheckBatchBySite(const core::InnerConfig& inner, const Fields& fields, FieldCheck& check) {
+  for (const auto& [site, rows] : inner.batch_by_site) {
+    const std::string path = fields.Path(absl::StrCat("batch_by_site.", site));
+    check.Expect(core::IsValidName(site), path, kSiteName, site);
+    check.Integer(path, rows, 1, kMaxWidth);
+  }
+  check.Expect(inner.batch_by_site.empty() || inner.batch_per_rank == 0, fields.Path("batch_per_rank"),
+               "none beside inner.batch_by_site", absl::StrCat(inner.batch_per_rank));
+}
+
+void CheckFreezeAt(const core::InnerConfig& inner, const Fields& fields, FieldCheck& check) {
+  if (inner.freeze_at == core::kAutoFreeze) return;
+  check.Expect(inner.optimizer == core::InnerOptimizerKind::kOnebitAdam, fields.Path("freeze_at"),
+               "none without inner.optimizer: onebit_adam", absl::StrCat(inner.freeze_at));
+  check.Integer(fields.Path("freeze_at"), inner.freeze_at, 1, kMaxSteps, "or auto");
+}
+
+void PartitionFields(core::PartitionConfig& partition, bool onebit_adam, Fields& fields) {
+  const auto level = [&](const Key& key, std::string* name) {
+    fields.Any(key, name, "a link level's name, rank or site");
+    if (!fields.Reads()) return;
+    if (name->empty()) *name = "rank";
+    fields.check()->Expect(core::IsValidName(*name), fields.Path(key.name), "the name of a link level, rank or site",
+                           absl::StrCat("'", *name, "'"));
+  };
+  if (fields.Reads()) {
+    fields.check()->Expect(!onebit_adam, "inner.partition",
+                           "none with inner.optimizer: onebit_adam, which averages momenta of whole models",
+                           "partition");
+  }
+  level({"weights", kFixed, "the link level over which ranks divide them"}, &partition.weights);
+  level({"gradients", kFixed, "the same"}, &partition.gradients);
+  level({"optimizer", kFixed, "the same of its state"}, &partition.optimizer);
+}
 
 using core::SyncMode;
 using enum Holds;
@@ -126,6 +224,75 @@ void OffloadFields(core::OffloadConfig& offload, Fields& fields) {
 }
 
 }  // namespace
+
+void SyncFields(core::SyncConfig& sync, Fields& fields) {
+  fields.OneOf({"mode", kFixed, "an update merges all active sites, or a quorum of them"}, &sync.mode, kSyncModes);
+  fields.Integer({"sync_every", kByStep, "H, inner steps between two sends of a fragment", kNotYet}, &sync.sync_every,
+                 1, kMaxSyncEvery);
+  fields.Integer({"num_fragments", kFixed, "P, at most sync_every"}, &sync.num_fragments, 1, core::kMaxFragments);
+  if (FieldCheck* check = fields.check()) {
+    sync.num_fragments = static_cast<int>(
+        check->Integer(fields.Path("num_fragments"), sync.num_fragments, 1, sync.sync_every, "at most sync_every"));
+  }
+  if (fields.Wants(sync.fragments.empty())) {
+    fields.OneOf({"fragment_assignment", kFixed, "which layers each fragment has"}, &sync.fragment_assignment,
+                 kAssignments);
+  }
+  DelayFields(sync, fields);
+  fields.Share({"fragment_update_alpha", kByStep,
+                "α, weight of the site's own value when the update comes; 0 takes the global value", kNotYet},
+               &sync.fragment_update_alpha);
+  fields.OneOf({"first_send", kFixed, "of each fragment: sync_every steps after its offset, or at its offset"},
+               &sync.first_send, kFirstSends);
+  fields.Integer({"parts", kFixed, "into which each fragment is cut; placement: sites sets it to the number of shards"},
+                 &sync.parts, 1, core::kMaxFragments / std::max(1, sync.num_fragments), "1024 fragments in all");
+  fields.OneOf({"device_memory", kByStart, "of anchors and residuals where a GPU encodes"}, &sync.device_memory,
+               kSyncMemories);
+  fields.Any({"fragment_offsets", kFixed, "each fragment's step within sync_every; none: spread evenly"},
+             &sync.fragment_offsets, "a list of steps");
+  fields.Any(
+      {"fragments", kFixed, "instead of fragment_assignment, for each fragment the prefixes of its tensors' names"},
+      &sync.fragments, "a list of lists");
+  if (FieldCheck* check = fields.check()) {
+    CheckOffsets(sync, fields, *check);
+    CheckFragments(sync, fields, *check);
+  }
+}
+
+void InnerFields(core::InnerConfig& inner, Fields& fields) {
+  fields.OneOf({"optimizer", kFixed, "inside each site"}, &inner.optimizer, kInnerOptimizers);
+  fields.NotNegative({"lr", kByStep, "its learning rate"}, &inner.lr);
+  fields.Integer({"warmup_steps", kByStep, "lr rises linearly over these"}, &inner.warmup_steps, 0, kMaxSteps);
+  fields.OneOf({"schedule", kByStep, "cosine: to a tenth of lr at the run's end"}, &inner.schedule, kInnerSchedules);
+  fields.ShareBelowOne({"beta1", kByStep, "decay of the mean of gradients; not sgd", kNotYet}, &inner.beta1);
+  fields.ShareBelowOne({"beta2", kByStep, "decay of the mean of their squares; not sgd", kNotYet}, &inner.beta2);
+  fields.NotNegative({"weight_decay", kByStep, "share of a parameter, times lr, that a step takes away", kNotYet},
+                     &inner.weight_decay);
+  fields.NotNegative({"clip", kByStep, "largest norm of a gradient; 0: off", kNotYet}, &inner.clip);
+  fields.Integer({"batch_size", kByStep, "sequences in a step of one site, which its ranks share", kNotYet},
+                 &inner.batch_size, 1, kMaxWidth);
+  fields.Integer({"sequence_length", kFixed, "tokens of a training row; 0: max_position_embeddings"},
+                 &inner.sequence_length, 0, kMaxWidth);
+  fields.Integer(
+      {"batch_per_rank", kByStep, "sequences in a step of each rank, in place of batch_size; 0: off", kNotYet},
+      &inner.batch_per_rank, 0, kMaxWidth);
+  fields.Any({"freeze_at", kByStep, "onebit_adam: the step after which the variance stays; auto: once it has settled",
+              kNotYet},
+             AutoInteger{&inner.freeze_at}, "auto | 1 or more");
+  fields.Any({"micro_batches", kFixed, "parts of a rank's sequences of a step, whose gradients add up"},
+             &inner.micro_batches, "1 or more");
+  const bool onebit_adam = inner.optimizer == core::InnerOptimizerKind::kOnebitAdam;
+  fields.OptionalSection("partition", &inner.partition,
+                         [&](core::PartitionConfig& partition) { PartitionFields(partition, onebit_adam, fields); });
+  fields.Any({"batch_by_site", kByStep, "sequences in a step of named sites; the others have batch_size", kNotYet},
+             &inner.batch_by_site, "integers by site");
+  FieldCheck* const check = fields.check();
+  if (check == nullptr) return;
+  if (inner.micro_batches == 0) inner.micro_batches = 1;
+  inner.micro_batches = check->Integer(fields.Path("micro_batches"), inner.micro_batches, 1, kMaxWidth);
+  CheckBatchBySite(inner, fields, *check);
+  CheckFreezeAt(inner, fields, *check);
+}
 
 void RunFields(core::RunConfig& config, Fields& fields) {
   fields.Any({"run_id", kFixed, "names the run in every message and file"}, &config.run_id, "a name");

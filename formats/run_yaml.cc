@@ -17,10 +17,10 @@
 #include "formats/config_names.h"
 #include "formats/hf_config.h"
 #include "formats/json_fields.h"
+#include "formats/named_file.h"
 #include "formats/presets.h"
 #include "formats/run_config_message.h"
 #include "formats/settings.h"
-#include "formats/text_file.h"
 #include "formats/yaml_message.h"
 
 namespace causeway::formats {

@@ -16,7 +16,6 @@
 #include "offload/device.h"
 #include "offload/pinned_pool.h"
 #include "offload/subgroup_plan.h"
-#include "offload/update_traffic.h"
 
 namespace causeway::offload {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/check.h"
-#include "offload/on_all_threads.h"
+#include "core/thread_team.h"
 #include "offload/round_copy.h"
 
 namespace causeway::offload {

@@ -33,12 +33,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/thread_team.h"
+#include "offload/adamw.h"
 #include "offload/bus_schedule.h"
 #include "offload/cpu_subgroups.h"
-#include "offload/decay_segments.h"
 #include "offload/device.h"
 #include "offload/subgroup_plan.h"
-#include "offload/update_traffic.h"
 
 namespace causeway::offload {
 

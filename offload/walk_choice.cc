@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "offload/calibration.h"
-#include "offload/calibration_file.h"
 #include "offload/host_array.h"
 
 namespace causeway::offload {

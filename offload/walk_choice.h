@@ -1,5 +1,5 @@
 // Picks AdamW's way through memory on this machine, once: it is timed in under a second, and kept in the file of
-// calibration_file.h. On Intel instructions that fetch ahead gain 5 to 10 %; on some AMD they lose more.
+// calibration.h. On Intel instructions that fetch ahead gain 5 to 10 %; on some AMD they lose more.
 #pragma once
 
 #include <cstdint>

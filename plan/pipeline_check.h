@@ -6,7 +6,7 @@
 //   V6  live micro-batches of a device at most `cap`      V7  receive buffers for each sender at most `slots`
 //   V8  a stage that is gathered is used between G and R  V10 A once for each copy and stage, after its last W or B
 //
-// V9, PyTorch's own rules, is export's (plan/torch_csv.h). Receive buffers are taken in the sender's order and freed in
+// V9, PyTorch's own rules, is export's (plan/pipeline_file.h). Receive buffers are taken in the sender's order and freed in
 // the receiver's: a message that is needed early holds all that were sent before it.
 #pragma once
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -305,6 +306,25 @@ std::string WritePipelineFile(const PipelineFile& file) {
 
 absl::StatusOr<PipelineFile> ParsePipelineFile(std::string_view text, const std::string& name) {
   return Parser(text, name).Parse();
+}
+
+absl::StatusOr<std::string> TorchCsv(const PipelineSchedule& schedule) {
+  if (schedule.copies != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("V9: expected one copy of the weights, since a stage of PyTorch is on "
+                     "one rank, got ",
+                     schedule.copies));
+  }
+  std::string text;
+  for (const auto& list : schedule.lists) {
+    std::vector<std::string> cells;
+    for (const ScheduleStep& step : list) {
+      if (!IsCompute(step.first.kind)) continue;
+      cells.push_back(step.second ? absl::StrCat(StepText(step), "OVERLAP_F_B") : StepText(step));
+    }
+    absl::StrAppend(&text, absl::StrJoin(cells, ","), "\n");
+  }
+  return text;
 }
 
 }  // namespace causeway::plan

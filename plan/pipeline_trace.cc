@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
-#include "plan/trace_events.h"
 
 namespace causeway::plan {
 namespace {

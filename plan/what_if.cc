@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/check.h"
-#include "plan/trace_events.h"
+#include "plan/pipeline_trace.h"
 
 namespace causeway::plan {
 namespace {

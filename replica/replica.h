@@ -26,7 +26,7 @@
 #include "core/bytes.h"
 #include "core/dtype.h"
 #include "core/fragment_map.h"
-#include "core/held_fragment.h"
+#include "core/fragment_state.h"
 #include "core/outer_step.h"
 #include "core/run_config.h"
 #include "replica/parameter_store.h"

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "core/check.h"
 #include "core/random.h"
 #include "transport/backoff.h"
 #include "transport/messages.h"
@@ -141,5 +142,51 @@ bool ControlSession::Report(int64_t now_ms, v1::Progress* report) const {
 bool ControlSession::HasLeft(bool finished) const { return left_ || failed_ || hurried_ || (!finished && !running()); }
 
 bool ControlSession::Fail() { return !std::exchange(failed_, true); }
+
+std::shared_ptr<ControlStream> ControlStream::Start(Wire& wire, v1::Join join, OnMessage on_message, OnEnded on_ended) {
+  std::shared_ptr<ControlStream> stream(new ControlStream(wire));
+  stream->self_ = stream;
+  stream->on_message_ = std::move(on_message);
+  stream->on_ended_ = std::move(on_ended);
+  wire.Prepare(stream->context_, *stream);
+  v1::SiteMessage first;
+  *first.mutable_join() = std::move(join);
+  stream->AddHold();  // Send comes from other threads; released when reading ends
+  stream->Send(std::move(first));
+  stream->StartRead(&stream->incoming_);
+  stream->StartCall();
+  return stream;
+}
+
+void ControlStream::Send(v1::SiteMessage message) {
+  core::MutexLock lock(mutex_);
+  if (ended_) return;
+  outgoing_.push_back(std::move(message));
+  if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
+}
+
+void ControlStream::OnReadDone(bool ok) {
+  if (ok) {
+    if (core::Guarded([this] { on_message_(incoming_); })) return StartRead(&incoming_);
+    Cancel();
+  }
+  {
+    core::MutexLock lock(mutex_);
+    ended_ = true;
+  }
+  RemoveHold();
+}
+
+void ControlStream::OnWriteDone(bool ok) {
+  core::MutexLock lock(mutex_);
+  outgoing_.pop_front();
+  if (!ok) ended_ = true;
+  if (!ended_ && !outgoing_.empty()) StartWrite(&outgoing_.front());
+}
+
+void ControlStream::OnDone(const grpc::Status& status) {
+  const std::shared_ptr<ControlStream> self = std::move(self_);
+  core::Guarded([&] { on_ended_(status); });
+}
 
 }  // namespace causeway::transport

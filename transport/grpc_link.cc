@@ -17,10 +17,10 @@
 #include "core/random.h"
 #include "transport/backoff.h"
 #include "transport/control_session.h"
+#include "transport/coordinator_link.h"
 #include "transport/describe_call.h"
 #include "transport/link_options.h"
 #include "transport/messages.h"
-#include "transport/session_link.h"
 #include "transport/tls_probe.h"
 #include "transport/wire.h"
 

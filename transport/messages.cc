@@ -229,4 +229,75 @@ absl::Status CheckCaller(const v1::Context& context, const core::RunId& run_id) 
   return absl::FailedPreconditionError(absl::StrCat("expected run ", run_id, ", got ", context.run_id()));
 }
 
+void ToProto(const core::SettingsRevision& revision, v1::SettingsRevision* message) {
+  message->set_number(revision.number);
+  message->set_step(revision.step);
+  message->mutable_versions()->Assign(revision.versions.begin(), revision.versions.end());
+  message->set_run_config(revision.run_config);
+  message->mutable_changes()->Assign(revision.changes.begin(), revision.changes.end());
+  message->set_unix_ms(revision.unix_ms);
+  message->set_nonce(revision.nonce);
+  message->set_digest(revision.digest);
+}
+
+core::SettingsRevision FromProto(const v1::SettingsRevision& message) {
+  return {.number = message.number(),
+          .step = message.step(),
+          .versions = {message.versions().begin(), message.versions().end()},
+          .run_config = message.run_config(),
+          .changes = {message.changes().begin(), message.changes().end()},
+          .unix_ms = message.unix_ms(),
+          .nonce = message.nonce(),
+          .digest = message.digest()};
+}
+
+std::vector<core::SettingsRevision> FromProto(
+    const google::protobuf::RepeatedPtrField<v1::SettingsRevision>& messages) {
+  std::vector<core::SettingsRevision> revisions;
+  for (const v1::SettingsRevision& message : messages) revisions.push_back(FromProto(message));
+  return revisions;
+}
+
+void ToProto(const core::Membership& membership, v1::MembershipUpdate* message) {
+  message->set_started(membership.started);
+  message->set_finished(membership.finished);
+  message->set_paused(membership.paused);
+  message->set_stopped(membership.stopped);
+  message->set_seeder(membership.seeder);
+  for (const auto& [site, member] : membership.sites) {
+    v1::Member* entry = message->add_members();
+    entry->set_site(site);
+    entry->set_session(member.session);
+    entry->set_stay(member.stay);
+    entry->set_state(static_cast<uint32_t>(member.state));
+    entry->set_ended(static_cast<uint32_t>(member.ended));
+    entry->set_reason(member.reason);
+    entry->mutable_first_versions()->Assign(member.first_versions.begin(), member.first_versions.end());
+    entry->set_releases(member.releases);
+  }
+}
+
+absl::StatusOr<core::Membership> FromProto(const v1::MembershipUpdate& message) {
+  core::Membership membership{.started = message.started(),
+                              .finished = message.finished(),
+                              .paused = message.paused(),
+                              .stopped = message.stopped(),
+                              .seeder = message.seeder(),
+                              .sites = {}};
+  for (const v1::Member& entry : message.members()) {
+    if (entry.state() >= core::kSiteStates.size() || entry.ended() >= core::kEnds.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("membership: site ", entry.site(), ": state ", entry.state(),
+                                                     " and end ", entry.ended(), " are not known to this version"));
+    }
+    membership.sites[entry.site()] = {.session = entry.session(),
+                                      .stay = entry.stay(),
+                                      .state = static_cast<core::SiteState>(entry.state()),
+                                      .ended = static_cast<core::Ended>(entry.ended()),
+                                      .reason = entry.reason(),
+                                      .first_versions = {entry.first_versions().begin(), entry.first_versions().end()},
+                                      .releases = entry.releases()};
+  }
+  return membership;
+}
+
 }  // namespace causeway::transport

@@ -1,13 +1,15 @@
 // Converts between the messages of proto/causeway/v1 and the plain structs that the rest of the program uses.
 #pragma once
 
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "causeway/v1/coordinator.pb.h"
 #include "core/fragment_map.h"
 #include "core/membership.h"
+#include "core/run_settings.h"
 #include "transport/coordinator_link.h"
 #include "transport/progress_message.h"
-#include "transport/settings_messages.h"
 
 namespace causeway::transport {
 
@@ -33,5 +35,18 @@ absl::StatusOr<core::FragmentMap> FromProto(const v1::Manifest& manifest,
 absl::StatusOr<core::SiteData> DataFromProto(const v1::Join& message);
 core::Entry FromProto(const v1::Entry& message);
 DownloadHeader FromProto(const v1::DownloadHeader& message);
+
+// Changes of the run's settings, on the wire.
+
+void ToProto(const core::SettingsRevision& revision, v1::SettingsRevision* message);
+core::SettingsRevision FromProto(const v1::SettingsRevision& message);
+std::vector<core::SettingsRevision> FromProto(const google::protobuf::RepeatedPtrField<v1::SettingsRevision>& messages);
+
+// Converts between the messages among shards and the plain structs of core/membership.h.
+
+void ToProto(const core::Membership& membership, v1::MembershipUpdate* message);  // the fields that the message has
+
+// INVALID_ARGUMENT for an unknown site state.
+absl::StatusOr<core::Membership> FromProto(const v1::MembershipUpdate& message);
 
 }  // namespace causeway::transport

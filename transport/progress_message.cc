@@ -9,7 +9,7 @@
 #include <string>
 
 #include "core/check.h"
-#include "core/offload_config.h"
+#include "core/run_config.h"
 
 namespace causeway::transport {
 namespace {

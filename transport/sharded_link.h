@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "core/mutex.h"
+#include "transport/coordinator_link.h"
 #include "transport/grpc_link.h"
-#include "transport/session_link.h"
 
 namespace causeway::transport {
 

@@ -16,10 +16,8 @@
 #include "core/host_limits.h"
 #include "core/text.h"
 #include "ctl/client_flags.h"
-#include "ctl/heap.h"
 #include "ctl/program.h"
 #include "ctl/standard_streams.h"
-#include "ctl/thread_limit.h"
 #include "formats/run_yaml.h"
 #include "offload/calibration.h"
 #include "transport/grpc_link.h"
@@ -27,12 +25,10 @@
 #include "worker/data/evaluation.h"
 #include "worker/device/blas_kernels.h"
 #include "worker/loop/exports.h"
-#include "worker/loop/follower.h"
 #include "worker/loop/ranked_trainer.h"
 #include "worker/loop/site_loop.h"
 #include "worker/loop/site_ranks.h"
 #include "worker/loop/site_trainer.h"
-#include "worker/loop/stop_request.h"
 #include "worker/loop/training_log.h"
 #include "worker/model/stage_profile.h"
 #include "worker/parallel/trainer.h"
@@ -129,6 +125,30 @@ int FailWith(const absl::Status& status) {
   }
 }
 
+// The target of SIGTERM, which passes it to the site, once there is one.
+class StopRequest {
+ public:
+  void Stop() {
+    core::MutexLock lock(mutex_);
+    stopped_ = true;
+    if (site_ != nullptr) site_->RequestStop();
+  }
+  void Attach(worker::Site* site) {
+    core::MutexLock lock(mutex_);
+    site_ = site;
+    if (stopped_ && site_ != nullptr) site_->RequestStop();
+  }
+  bool stopped() {
+    core::MutexLock lock(mutex_);
+    return stopped_;
+  }
+
+ private:
+  core::Mutex mutex_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  worker::Site* site_ ABSL_GUARDED_BY(mutex_) = nullptr;
+};
+
 int Print(const absl::StatusOr<std::string>& json) {
   if (!json.ok()) return EndWith(ctl::kBadInput, json.status());
   std::printf("%s\n", json->c_str());
@@ -192,8 +212,7 @@ worker::TrainerFiles Files() {
           .levels_path = absl::GetFlag(FLAGS_levels)};
 }
 
-int Train(transport::SessionLink& link, const core::RunConfig& config, worker::SiteRanks& ranks,
-          worker::StopRequest& stop) {
+int Train(transport::SessionLink& link, const core::RunConfig& config, worker::SiteRanks& ranks, StopRequest& stop) {
   const core::SiteId name = absl::GetFlag(FLAGS_site);
   if (config.model_kind == core::ModelKind::kExternal) {
     constexpr char kNotHere[] = "the sites bring this run's model: use the Python package or causeway.h";
@@ -287,8 +306,28 @@ absl::StatusOr<std::unique_ptr<transport::SessionLink>> MakeLink() {
   return transport::MakeLink(std::move(shards));
 }
 
+// A rank that knows no coordinator, and trains under the commands of rank 0: from the arrival of the run's config to the
+// end of the run. INVALID_ARGUMENT: this rank's data or flags do not fit; DATA_LOSS: a value is not finite; INTERNAL: a
+// rank has failed, and which.
+absl::Status FollowRank0(worker::SiteRanks& ranks, StopRequest& stop) {
+  worker::RankControl& control = ranks.control();
+  ASSIGN_OR_RETURN(const worker::RankCommand run, control.Next());
+  if (run.kind != worker::RankCommand::Kind::kRun) return absl::InternalError("rank 0 has ended: " + run.payload);
+  worker::TrainerFiles files = Files();
+  files.ranks = ranks.ForTrainer([&] { return stop.stopped(); });
+  const auto trainer = [&]() -> absl::StatusOr<std::unique_ptr<worker::Trainer>> {
+    ASSIGN_OR_RETURN(const core::RunConfig config, formats::ParseRunConfig(run.payload));
+    return MakeSiteTrainer(Device(), config, absl::GetFlag(FLAGS_site), files);
+  }();
+  if (!trainer.ok()) {
+    control.group().Abort(std::string(trainer.status().message()));
+    return absl::InvalidArgumentError(trainer.status().message());  // whichever it is: a file that is not there, too
+  }
+  return FollowLeader(**trainer, control);
+}
+
 // Rank 0 is the site; the other ranks follow it, and know no coordinator.
-int TrainWith(transport::SessionLink& link, worker::SiteRanks& ranks, worker::StopRequest& stop) {
+int TrainWith(transport::SessionLink& link, worker::SiteRanks& ranks, StopRequest& stop) {
   const auto description = link.Describe([&] { return stop.stopped(); });
   if (absl::IsCancelled(description.status())) return ctl::kDone;
   if (!description.ok()) return FailWith(description.status());
@@ -365,11 +404,10 @@ int Run() {
   if (!link.ok()) return EndWith(ctl::kBadInput, link.status());
   const auto ranks = OpenRanks();
   if (!ranks.ok()) return FailWith(ranks.status());
-  worker::StopRequest stop;
+  StopRequest stop;
   const ctl::StopSignals signals([&] { stop.Stop(); });
   if (!(*ranks)->leads()) {
-    const absl::Status status =
-        worker::RunFollower(**ranks, absl::GetFlag(FLAGS_site), Device(), Files(), [&] { return stop.stopped(); });
+    const absl::Status status = FollowRank0(**ranks, stop);
     return status.ok() ? ctl::kDone : FailWith(status);
   }
   (*ranks)->StayAlive([&] { stop.Stop(); });

@@ -9,7 +9,7 @@
 #include "codecs/chunk_writer.h"
 #include "codecs/compression.h"
 #include "core/check.h"
-#include "server/merge/contribution_reader.h"
+#include "server/merge/contribution.h"
 #include "server/merge/radial_directional.h"
 #include "server/merge/work_items.h"
 

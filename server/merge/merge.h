@@ -39,7 +39,7 @@
 #include "core/fragment_state.h"
 #include "core/ids.h"
 #include "core/outer_step.h"
-#include "core/round_config.h"
+#include "core/run_config.h"
 #include "core/thread_team.h"
 #include "server/merge/round_figures.h"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "codecs/block_math.h"
+#include "codecs/block_format.h"
 #include "core/aligned.h"
 #include "core/limits.h"
 #include "core/multiversion.h"

@@ -38,7 +38,7 @@
 
 #include "core/fragment_map.h"
 #include "core/thread_team.h"
-#include "server/merge/contribution_reader.h"
+#include "server/merge/contribution.h"
 
 namespace causeway::server {
 

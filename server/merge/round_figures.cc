@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "codecs/block_math.h"
+#include "codecs/block_format.h"
 #include "core/aligned.h"
 #include "core/check.h"
 #include "core/multiversion.h"

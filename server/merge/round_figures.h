@@ -22,7 +22,7 @@
 #include "core/fragment_map.h"
 #include "core/ids.h"
 #include "core/outer_step.h"
-#include "server/merge/contribution_reader.h"
+#include "server/merge/contribution.h"
 
 namespace causeway::server {
 

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "server/merge/contribution_reader.h"
+#include "server/merge/contribution.h"
 
 namespace causeway::server {
 

@@ -13,7 +13,6 @@
 #include "core/limits.h"
 #include "core/text.h"
 #include "transport/messages.h"
-#include "transport/settings_messages.h"
 
 namespace causeway::server {
 namespace {

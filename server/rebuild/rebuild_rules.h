@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/held_fragment.h"
+#include "core/fragment_state.h"
 #include "core/ids.h"
 #include "core/run_settings.h"
 #include "core/shard.h"

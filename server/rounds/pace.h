@@ -14,7 +14,7 @@
 #include <optional>
 
 #include "core/ids.h"
-#include "core/round_config.h"
+#include "core/run_config.h"
 #include "core/schedule.h"
 
 namespace causeway::server {

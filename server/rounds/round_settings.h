@@ -5,9 +5,8 @@
 #include <functional>
 
 #include "core/ids.h"
-#include "core/round_config.h"
+#include "core/run_config.h"
 #include "core/shard.h"
-#include "core/sync_config.h"
 
 namespace causeway::server {
 

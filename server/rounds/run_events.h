@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "core/ids.h"
 #include "core/membership.h"
-#include "core/round_config.h"
+#include "core/run_config.h"
 #include "server/rounds/run_actions.h"
 
 namespace causeway::server {

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "transport/messages.h"
-#include "transport/shard_messages.h"
 
 namespace causeway::server {
 

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "transport/messages.h"
-#include "transport/shard_messages.h"
 
 namespace causeway::server {
 

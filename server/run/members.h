@@ -14,7 +14,7 @@
 #include "core/progress.h"
 #include "server/run/outbox.h"
 #include "server/status/status_snapshot.h"
-#include "transport/byte_meter.h"
+#include "transport/link_meter.h"
 
 namespace causeway::server {
 

@@ -15,14 +15,13 @@
 #include <string>
 #include <vector>
 
-#include "core/codec_config.h"
 #include "core/data_fingerprint.h"
 #include "core/log_figures.h"
 #include "core/membership.h"
 #include "core/progress.h"
+#include "core/run_config.h"
 #include "core/run_settings.h"
 #include "core/shard.h"
-#include "core/sync_config.h"
 #include "server/status/outer_gradients.h"
 #include "server/status/round_log.h"
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
-#include "core/sync_config.h"
+#include "core/run_config.h"
 
 namespace causeway::core {
 namespace {

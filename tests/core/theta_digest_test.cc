@@ -1,8 +1,8 @@
-#include "core/theta_digest.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
+
+#include "core/digest.h"
 
 namespace causeway::core {
 namespace {

@@ -1,9 +1,8 @@
-#include "ctl/command_flags.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/flags/flag.h"
+#include "ctl/command_help.h"
 
 ABSL_FLAG(std::string, test_site, "", "drain, release: the site's name");
 ABSL_FLAG(int, test_sites, 0, "plan: how many sites take part");

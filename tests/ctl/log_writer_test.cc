@@ -1,11 +1,11 @@
-#include "ctl/log_writer.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <string>
+
+#include "ctl/program_log.h"
 
 namespace causeway::ctl {
 namespace {

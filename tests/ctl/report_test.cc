@@ -1,5 +1,3 @@
-#include "ctl/report.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +5,7 @@
 #include <tuple>
 
 #include "ctl/loss_chart.h"
+#include "ctl/report_command.h"
 
 namespace causeway::ctl {
 namespace {

@@ -1,11 +1,10 @@
-#include "ctl/status_text.h"
-
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_split.h"
+#include "ctl/status_command.h"
 #include "ctl/text_table.h"
 
 namespace causeway::ctl {

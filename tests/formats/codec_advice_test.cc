@@ -1,7 +1,7 @@
-#include "formats/codec_advice.h"
-
 #include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
+
+#include "formats/run_advice.h"
 
 namespace causeway::formats {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "formats/text_file.h"
+#include "formats/named_file.h"
 #include "tests/formats/temporary_folder.h"
 
 namespace causeway::formats {

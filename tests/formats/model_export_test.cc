@@ -10,7 +10,7 @@
 
 #include "core/layout.h"
 #include "formats/safetensors.h"
-#include "formats/sha256_sums.h"
+#include "formats/sha256.h"
 #include "tests/formats/run_python.h"
 #include "tests/formats/temporary_folder.h"
 

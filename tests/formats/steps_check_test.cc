@@ -1,7 +1,7 @@
-#include "formats/steps_check.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "formats/run_advice.h"
 
 namespace causeway::formats {
 namespace {

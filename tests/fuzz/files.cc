@@ -1,8 +1,8 @@
-// files [--kind=NAME] [--cases=N] [--first=K] [--seed=N] [--out=FILE]
+// files [--format=NAME] [--cases=N] [--first=K] [--seed=N] [--out=FILE]
 // Reads files that people bring, changed in ways that the seed chooses: bytes, words and numbers replaced, parts cut,
 // doubled and moved, brackets that never close. Each is read as it would be by a program, in this process: a signal, an
 // exception, a file that takes 20 s or a message of more than 16 kB fails, and names the kind and the case, which
-// --kind=NAME --first=K --cases=1 tries again.
+// --format=NAME --first=K --cases=1 tries again.
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@
 #include "core/text.h"
 #include "tests/fuzz/foreign_files.h"
 
-ABSL_FLAG(std::string, kind, "", "of ForeignFiles; empty: all");
+ABSL_FLAG(std::string, format, "", "of ForeignFiles; empty: all");
 ABSL_FLAG(int64_t, cases, 2000, "how many of each kind");
 ABSL_FLAG(int64_t, first, 0, "the number of the first one");
 ABSL_FLAG(uint64_t, seed, 1, "of the changes");
@@ -239,7 +239,7 @@ void Try(const ForeignFile& kind) {
   int64_t refused = 0;
   for (int64_t i = first; i < first + cases; ++i) {
     current_case =
-        absl::StrCat("--kind=", kind.name, " --seed=", absl::GetFlag(FLAGS_seed), " --first=", i, " --cases=1");
+        absl::StrCat("--format=", kind.name, " --seed=", absl::GetFlag(FLAGS_seed), " --first=", i, " --cases=1");
     const std::string file = Changes(kind, absl::GetFlag(FLAGS_seed) * 1'000'003 + static_cast<uint64_t>(i)).File();
     if (const std::string out = absl::GetFlag(FLAGS_out); !out.empty()) std::ofstream(out, std::ios::binary) << file;
     alarm(kLongestCaseS);
@@ -263,7 +263,7 @@ int main(int argc, char** argv) {
   setrlimit(RLIMIT_AS, &limit);
   CatchSignals();
 #endif
-  const std::string wanted = absl::GetFlag(FLAGS_kind);
+  const std::string wanted = absl::GetFlag(FLAGS_format);
   int tried = 0;
   for (const ForeignFile& kind : ForeignFiles()) {
     if (!wanted.empty() && kind.name != wanted) continue;
@@ -271,6 +271,6 @@ int main(int argc, char** argv) {
     ++tried;
   }
   if (tried > 0) return 0;
-  std::fprintf(stderr, "files: --kind: expected one of ForeignFiles, got '%s'\n", wanted.c_str());
+  std::fprintf(stderr, "files: --format: expected one of ForeignFiles, got '%s'\n", wanted.c_str());
   return 2;
 }

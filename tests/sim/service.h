@@ -15,7 +15,7 @@
 #include "tests/sim/log_promise.h"
 #include "tests/sim/machine.h"
 #include "tests/sim/network.h"
-#include "transport/session_link.h"
+#include "transport/coordinator_link.h"
 #include "worker/site/site.h"
 
 namespace causeway::sim {

@@ -1,6 +1,6 @@
-#include "transport/byte_meter.h"
-
 #include <gtest/gtest.h>
+
+#include "transport/link_meter.h"
 
 namespace causeway::transport {
 namespace {

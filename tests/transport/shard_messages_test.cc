@@ -1,6 +1,6 @@
-#include "transport/shard_messages.h"
-
 #include <gtest/gtest.h>
+
+#include "transport/messages.h"
 
 namespace causeway::transport {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/sync_config.h"
+#include "core/run_config.h"
 #include "core/thread.h"
 #include "transport/messages.h"
 

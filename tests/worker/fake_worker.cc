@@ -8,10 +8,7 @@
 namespace causeway::worker {
 namespace {
 
-[[maybe_unused]] const bool added = [] {
-  AddDevice("fake", std::make_unique<FakeBackend>);
-  return true;
-}();
+[[maybe_unused]] const bool added = (AddDevice("fake", std::make_unique<FakeBackend>), true);
 
 }  // namespace
 }  // namespace causeway::worker

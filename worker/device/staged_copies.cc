@@ -5,7 +5,7 @@
 
 #include "core/check.h"
 #include "core/host_limits.h"
-#include "offload/on_all_threads.h"
+#include "core/thread_team.h"
 #include "offload/round_copy.h"
 
 namespace causeway::worker {
@@ -40,7 +40,7 @@ absl::Status StagedCopies::ToDevice(std::span<const float> from, void* to, Value
     const Piece& piece = pieces_[turn % kPieces];
     const int64_t count = std::min(piece_values_, std::ssize(from) - first);
     device_->AwaitOnHost(piece.free);
-    offload::OnAllThreads(team_, count, [&](int64_t begin, int64_t size) {
+    core::OnAllThreads(team_, count, [&](int64_t begin, int64_t size) {
       const float* const values = from.data() + first + begin;
       if (type == ValueType::kFloat32) {
         std::copy_n(values, size, piece.memory.Values<float>().begin() + begin);
@@ -57,7 +57,7 @@ absl::Status StagedCopies::ToDevice(std::span<const float> from, void* to, Value
 
 void StagedCopies::Collect(const Piece& piece, std::span<float> to) {
   device_->AwaitOnHost(piece.free);
-  offload::OnAllThreads(team_, std::ssize(to), [&](int64_t begin, int64_t size) {
+  core::OnAllThreads(team_, std::ssize(to), [&](int64_t begin, int64_t size) {
     std::copy_n(piece.memory.Values<float>().begin() + begin, size, to.begin() + begin);
   });
 }

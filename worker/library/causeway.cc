@@ -18,7 +18,6 @@
 #include "worker/library/external_run.h"
 #include "worker/library/external_site.h"
 #include "worker/library/fork_guard.h"
-#include "worker/library/last_error.h"
 #include "worker/library/log_queue.h"
 
 struct causeway_run {

@@ -170,7 +170,7 @@ CAUSEWAY_API uint64_t causeway_digest(const void* data, size_t bytes);
  * ranges, over any processes: θ moves with the same bits. */
 CAUSEWAY_API int causeway_move(const causeway_work* work, uint32_t dtype, void* theta);
 
-/* *digest ← a sum modulo 2⁶⁴ over the block's values (core/theta_digest.h), as float32: DIGEST work wants the sum of a
+/* *digest ← a sum modulo 2⁶⁴ over the block's values (core/digest.h), as float32: DIGEST work wants the sum of a
  * tensor's blocks, by whatever processes hold them. */
 CAUSEWAY_API int causeway_theta_digest(const causeway_block* block, uint32_t dtype, const void* theta,
                                        uint64_t* digest);

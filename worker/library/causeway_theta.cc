@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
-#include "core/theta_digest.h"
+#include "core/digest.h"
 #include "core/xxh3.h"
 #include "worker/library/causeway.h"
 #include "worker/library/entry_point.h"

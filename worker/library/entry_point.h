@@ -6,10 +6,26 @@
 #include <exception>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "worker/library/last_error.h"
+#include "worker/site/step_thread.h"
 
 namespace causeway::worker {
+
+// The result of a thread's last call of the C API: a status of causeway.h and its message.
+//
+// Thread-safe: each thread has its own.
+
+struct LastError {
+  int code = 0;
+  std::string message, expected, got, tensor;  // empty unless the code is 1 to 5
+  int64_t index = -1;
+};
+const LastError& GetLastError();
+
+// Records the status as this thread's last error and returns its code.
+int SetLastError(const absl::Status& status);
+int SetLastError(const absl::StatusOr<StepThread::Turn>& turn);
 
 // Counts a broken invariant, and logs it. Any thread.
 void OnBroken(const std::string& what);

@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/check.h"
+#include "core/digest.h"
 #include "core/model_manifest.h"
-#include "core/theta_digest.h"
 #include "worker/library/json_object.h"
 
 namespace causeway::worker {

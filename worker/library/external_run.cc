@@ -9,8 +9,8 @@
 #include "absl/strings/str_split.h"
 #include "core/check.h"
 #include "core/text.h"
+#include "formats/run_advice.h"
 #include "formats/run_yaml.h"
-#include "formats/steps_check.h"
 #include "worker/library/json_object.h"
 
 namespace causeway::worker {

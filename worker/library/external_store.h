@@ -58,7 +58,7 @@ class ExternalStore final : public replica::ParameterStore {
   // Hands out an array of each tensor as kWrite pieces marked `anchor`; returns when they are done.
   absl::Status HandOutAnchor(std::vector<std::vector<float>>& tensors);
 
-  // The digest of θ as it is now (core/theta_digest.h): of the tensors that are synced.
+  // The digest of θ as it is now (core/digest.h): of the tensors that are synced.
   absl::StatusOr<uint64_t> Digest();
 
   // ---- The program ----

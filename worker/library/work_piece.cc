@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "core/digest.h"
 #include "core/outer_step.h"
-#include "core/theta_digest.h"
 
 namespace causeway::worker {
 namespace {

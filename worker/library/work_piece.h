@@ -33,7 +33,7 @@ struct WorkPiece {
 // core/outer_step.h and core/dtype.h. `theta` points to the first of values.size() values in `dtype`.
 void MoveTheta(WorkPiece::Kind kind, float factor, core::DType dtype, std::span<float> values, void* theta);
 
-// kDigest: the digest of core/theta_digest.h of `rows` times `columns` values, stored contiguously at `theta`; row r is
+// kDigest: the digest of core/digest.h of `rows` times `columns` values, stored contiguously at `theta`; row r is
 // values [first + r · stride, first + r · stride + columns) of the tensor, as in a shard of some of its columns.
 struct ThetaBlock {
   int64_t first = 0;

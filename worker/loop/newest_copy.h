@@ -7,7 +7,7 @@
 
 #include "core/mutex.h"
 #include "worker/site/movers.h"
-#include "worker/site/task_thread.h"
+#include "worker/site/step_thread.h"
 
 namespace causeway::worker {
 

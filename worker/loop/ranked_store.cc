@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/digest.h"
 #include "core/layout.h"
 #include "core/random.h"
-#include "core/theta_digest.h"
 
 namespace causeway::worker {
 namespace {

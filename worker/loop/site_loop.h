@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "core/clock.h"
 #include "core/run_config.h"
-#include "transport/session_link.h"
+#include "transport/coordinator_link.h"
 #include "worker/data/evaluation.h"
 #include "worker/loop/exports.h"
 #include "worker/loop/newest_copy.h"

@@ -15,7 +15,6 @@
 #include "absl/status/statusor.h"
 #include "core/mutex.h"
 #include "worker/loop/rank_control.h"
-#include "worker/ranks/rank_key.h"
 #include "worker/ranks/rank_place.h"
 #include "worker/ranks/rank_steps.h"
 

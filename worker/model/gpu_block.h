@@ -10,14 +10,38 @@
 #include <array>
 #include <cstdint>
 
+#include "core/run_config.h"
 #include "worker/device/arena.h"
+#include "worker/device/attention.h"
 #include "worker/device/compute_backend.h"
 #include "worker/model/gpu_layers.h"
-#include "worker/model/gpu_rope.h"
-#include "worker/model/gpu_shape.h"
 #include "worker/model/llama_block.h"
+#include "worker/model/llama_layers.h"
 
 namespace causeway::worker {
+
+// RoPE on a device: tables of the angles of each position, and the rotation of packed rows |q|k|v|.
+//
+// The reference is worker/model/llama_layers.h. One owner thread.
+
+template <typename T>
+class GpuRope {
+ public:
+  // The tables' memory is the arena's.
+  GpuRope(const core::LlamaConfig& config, const AttentionShape& shape, Arena* arena, ComputeBackend* backend);
+
+  void Fill();  // once the arena has its memory
+
+  // Turns q and k in place by their rows' angles, or back with sign −1.
+  void Rotate(T* qkv, float sign) const;
+
+ private:
+  const AttentionShape shape_;
+  Arena* const arena_;
+  ComputeBackend* const backend_;
+  const Rope tables_;  // stays, for it is copied when the queue gets there
+  Arena::Place cosines_, sines_;
+};
 
 // The blocks of a model share:
 template <typename T>

@@ -10,7 +10,6 @@
 #include "worker/model/gpu_block.h"
 #include "worker/model/gpu_head.h"
 #include "worker/model/gpu_layers.h"
-#include "worker/model/gpu_rope.h"
 #include "worker/model/llama_block.h"
 
 namespace causeway::worker {

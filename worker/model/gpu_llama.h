@@ -21,11 +21,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/llama_config.h"
+#include "core/run_config.h"
 #include "worker/device/arena.h"
 #include "worker/device/compute_backend.h"
 #include "worker/model/gpu_batch.h"
-#include "worker/model/gpu_shape.h"
+#include "worker/model/gpu_layers.h"
 #include "worker/model/llama_model.h"
 
 namespace causeway::worker {

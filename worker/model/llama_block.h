@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "core/llama_config.h"
+#include "core/run_config.h"
 #include "worker/device/attention.h"
 #include "worker/model/llama_layers.h"
 #include "worker/model/tensor_values.h"

@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "core/llama_config.h"
+#include "core/run_config.h"
 
 namespace causeway::worker {
 

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "core/llama_config.h"
+#include "core/run_config.h"
 #include "worker/model/llama_stage.h"
 #include "worker/model/tensor_values.h"
 

@@ -7,7 +7,7 @@
 #include "core/check.h"
 #include "core/host_limits.h"
 #include "core/random.h"
-#include "offload/on_all_threads.h"
+#include "core/thread_team.h"
 
 namespace causeway::worker {
 namespace {
@@ -42,7 +42,7 @@ void TensorValues::Clear() { std::ranges::fill(Flat(), 0.0f); }
 void FillNormal(uint64_t seed, const std::string& name, double stddev, std::span<float> values,
                 core::ThreadTeam& team) {
   const uint64_t stream = core::HashCombine(seed, name);
-  offload::OnAllThreads(team, std::ssize(values), [&](int64_t first, int64_t count) {  // of pairs, but for the last
+  core::OnAllThreads(team, std::ssize(values), [&](int64_t first, int64_t count) {  // of pairs, but for the last
     const auto end = static_cast<size_t>(first + count);
     for (auto i = static_cast<size_t>(first); i < end; i += 2) {  // Box–Muller gives two at a time
       const double radius = std::sqrt(-2 * std::log(1 - core::UnitInterval(core::HashCombine(stream, i))));

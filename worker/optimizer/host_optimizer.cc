@@ -10,7 +10,7 @@
 #include "core/clock.h"
 #include "offload/adamw.h"
 #include "offload/calibration.h"
-#include "worker/ranks/late_mean.h"
+#include "worker/ranks/collectives.h"
 
 namespace causeway::worker {
 namespace {

@@ -6,9 +6,9 @@
 #include "absl/strings/str_format.h"
 #include "core/check.h"
 #include "core/host_limits.h"
-#include "offload/on_all_threads.h"
+#include "core/thread_team.h"
 #include "worker/optimizer/inner_optimizer.h"
-#include "worker/ranks/late_mean.h"
+#include "worker/ranks/collectives.h"
 
 namespace causeway::worker {
 
@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<HostedState>> HostedState::Make(std::vector<offlo
   for (offload::PinnedPool::Array& array : state->arrays_) {
     ASSIGN_OR_RETURN(array, pool->Take(static_cast<size_t>(plan.parameters) * sizeof(float)));
     const std::span<float> values = array.Values<float>();
-    offload::OnAllThreads(state->team_, std::ssize(values), [&](int64_t first, int64_t count) {
+    core::OnAllThreads(state->team_, std::ssize(values), [&](int64_t first, int64_t count) {
       std::ranges::fill(values.subspan(static_cast<size_t>(first), static_cast<size_t>(count)), 0.0f);
     });
   }

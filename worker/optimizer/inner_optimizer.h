@@ -23,7 +23,7 @@
 #include "core/progress.h"
 #include "core/run_config.h"
 #include "formats/safetensors.h"
-#include "offload/decay_segments.h"
+#include "offload/adamw.h"
 #include "worker/model/tensor_values.h"
 #include "worker/optimizer/onebit_adam.h"
 #include "worker/optimizer/trainer_file.h"

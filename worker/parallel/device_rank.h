@@ -17,7 +17,7 @@
 #include "offload/pinned_pool.h"
 #include "worker/device/compute_backend.h"
 #include "worker/device/device_encoder.h"
-#include "worker/model/gpu_shape.h"
+#include "worker/model/gpu_layers.h"
 #include "worker/model/tensor_values.h"
 #include "worker/parallel/model_stages.h"
 #include "worker/parallel/rank_parts.h"

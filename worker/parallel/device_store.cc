@@ -5,7 +5,7 @@
 
 #include "core/check.h"
 #include "core/layout.h"
-#include "offload/on_all_threads.h"
+#include "core/thread_team.h"
 #include "replica/host_store.h"
 
 namespace causeway::worker {
@@ -119,7 +119,7 @@ void DeviceStore::MoveOnDevice(const Part& part, const replica::Movement& moveme
 }
 
 void DeviceStore::MoveOnHost(const Part& part, const replica::Movement& movement) {
-  offload::OnAllThreads(state_->hosted()->team(), part.count, [&](int64_t first, int64_t count) {
+  core::OnAllThreads(state_->hosted()->team(), part.count, [&](int64_t first, int64_t count) {
     const auto size = static_cast<size_t>(count);
     replica::MoveValues(
         movement, movement.values.subspan(static_cast<size_t>(part.at + first), size),

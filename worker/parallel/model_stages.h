@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/llama_config.h"
+#include "core/run_config.h"
 #include "plan/pipeline_file.h"
 #include "worker/data/evaluation.h"
 #include "worker/model/gpu_batch.h"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/ranks/rank_key.h"
+#include "worker/ranks/rank_place.h"
 #include "worker/ranks/rendezvous.h"
 #include "worker/ranks/wire.h"
 

@@ -21,7 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/clock.h"
-#include "worker/ranks/rank_key.h"
+#include "worker/ranks/rank_place.h"
 #include "worker/ranks/temporary_files.h"
 
 namespace causeway::worker {

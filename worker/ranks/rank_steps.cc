@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/check.h"
-#include "worker/ranks/late_mean.h"
+#include "worker/ranks/collectives.h"
 
 namespace causeway::worker {
 

@@ -22,7 +22,7 @@
 #include "core/text.h"
 #include "core/thread.h"
 #include "worker/ranks/host_address.h"
-#include "worker/ranks/rank_key.h"
+#include "worker/ranks/rank_place.h"
 
 namespace causeway::worker {
 

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/ranks/rank_key.h"
 #include "worker/ranks/rank_place.h"
 
 namespace causeway::v1 {

@@ -12,7 +12,7 @@
 #include "formats/numbered_files.h"
 #include "formats/safetensors.h"
 #include "worker/site/checkpoint_json.h"
-#include "worker/site/chunk_framing.h"
+#include "worker/site/site_transfers.h"
 
 namespace causeway::worker {
 namespace {

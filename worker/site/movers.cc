@@ -14,7 +14,7 @@
 #include "core/check.h"
 #include "core/digest.h"
 #include "core/value_place.h"
-#include "worker/site/held_state.h"
+#include "worker/site/site_state.h"
 
 namespace causeway::worker {
 namespace {

@@ -23,7 +23,7 @@
 #include "replica/replica.h"
 #include "transport/coordinator_link.h"
 #include "worker/site/site_events.h"
-#include "worker/site/task_thread.h"
+#include "worker/site/step_thread.h"
 
 namespace causeway::worker {
 

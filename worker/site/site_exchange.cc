@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "formats/run_yaml.h"
-#include "worker/site/held_state.h"
+#include "worker/site/site_state.h"
 
 namespace causeway::worker {
 namespace {

@@ -8,13 +8,13 @@
 #include "core/check.h"
 #include "core/digest.h"
 #include "worker/site/checkpoint_json.h"
-#include "worker/site/chunk_framing.h"
+#include "worker/site/site_transfers.h"
 
 namespace causeway::worker {
 namespace {
 
 constexpr char kJson[] = "site.json";
-constexpr char kThetaDigest[] = "theta_sum";  // core/theta_digest.h
+constexpr char kThetaDigest[] = "theta_sum";  // core/digest.h
 
 class PartsWriter {
  public:

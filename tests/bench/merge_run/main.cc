@@ -20,10 +20,9 @@
 #include "codecs/chunk.h"
 #include "core/check.h"
 #include "core/random.h"
-#include "ctl/heap.h"
 #include "ctl/program.h"
 #include "nlohmann/json.hpp"
-#include "server/merge/contribution_reader.h"
+#include "server/merge/contribution.h"
 #include "server/merge/merge.h"
 
 ABSL_FLAG(std::string, codec, "int4", "of both legs; of topk's family: of the way up");

@@ -8,14 +8,14 @@
 
 #include "absl/status/statusor.h"
 #include "core/random.h"
+#include "core/thread_team.h"
 #include "offload/device.h"
-#include "offload/on_all_threads.h"
 
 namespace causeway::bench {
 
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
-using offload::OnAllThreads;
+using core::OnAllThreads;
 
 inline double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();

@@ -19,7 +19,7 @@
 
 #include "server/run/run_exchange.h"
 #include "transport/coordinator_link.h"
-#include "worker/site/task_thread.h"
+#include "worker/site/step_thread.h"
 
 namespace causeway::bench {
 

@@ -16,12 +16,11 @@
 #include "absl/strings/str_split.h"
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/digest.h"
 #include "core/host_limits.h"
 #include "core/layout.h"
 #include "core/model_manifest.h"
-#include "core/theta_digest.h"
 #include "core/thread_team.h"
-#include "offload/on_all_threads.h"
 #include "tests/bench/train_run/profiled_backend.h"
 #include "tests/worker/device/fake_backend.h"
 #include "worker/device/blas_kernels.h"
@@ -136,7 +135,7 @@ absl::StatusOr<uint64_t> DigestOf(worker::Trainer& trainer) {
     values.resize(static_cast<size_t>(units * core::kUnitValues));
     RETURN_IF_ERROR(trainer.store().AwaitRead(trainer.store().BeginRead({{i, 0, units}}, values)));
     const uint64_t seed = core::ThetaSeed(spec.name);
-    offload::OnAllThreads(team, spec.NumValues(), [&](int64_t first, int64_t count) {
+    core::OnAllThreads(team, spec.NumValues(), [&](int64_t first, int64_t count) {
       digest += core::ThetaDigest(seed, first, {values.data() + first, static_cast<size_t>(count)});
     });
   }

@@ -17,7 +17,7 @@
 #include "core/run_config.h"
 #include "tests/bench/wire_run/light_payloads.h"
 #include "tests/bench/wire_run/wire_run.h"
-#include "transport/session_link.h"
+#include "transport/coordinator_link.h"
 
 namespace causeway::bench {
 

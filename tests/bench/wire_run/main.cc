@@ -6,7 +6,6 @@
 #include <map>
 
 #include "absl/flags/flag.h"
-#include "ctl/heap.h"
 #include "ctl/program.h"
 #include "tests/bench/wire_run/wire_run.h"
 

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "core/fragment_map.h"
 #include "core/run_config.h"
-#include "transport/session_link.h"
+#include "transport/coordinator_link.h"
 
 ABSL_DECLARE_FLAG(std::string, sites);
 ABSL_DECLARE_FLAG(int, in_flight);

@@ -6,7 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "core/offload_config.h"
+#include "core/run_config.h"
 #include "server/status/status_snapshot.h"
 #include "tests/server/status/large_snapshot.h"
 

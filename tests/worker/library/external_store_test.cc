@@ -6,10 +6,10 @@
 #include <future>
 
 #include "core/check.h"
+#include "core/digest.h"
 #include "core/layout.h"
 #include "core/outer_step.h"
 #include "core/random.h"
-#include "core/theta_digest.h"
 #include "replica/host_store.h"
 
 namespace causeway::worker {

@@ -1,11 +1,10 @@
-#include "worker/ranks/rank_key.h"
-
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 
 #include "tests/formats/temporary_folder.h"
+#include "worker/ranks/rank_place.h"
 
 namespace causeway::worker {
 namespace {

@@ -1,9 +1,9 @@
-#include "worker/site/chunk_framing.h"
-
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+
+#include "worker/site/site_transfers.h"
 
 namespace causeway::worker {
 namespace {

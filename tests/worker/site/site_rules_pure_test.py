@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 FOLDER = pathlib.Path(__file__).resolve().parents[3] / "worker" / "site"
-RULES = ("site_rules", "join_rules", "fragment_rules", "site_state", "site_events", "sync_delay")
+RULES = ("site_rules", "join_rules", "fragment_rules", "site_state", "site_events")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')
 HEADER = re.compile(

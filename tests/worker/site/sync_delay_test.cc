@@ -1,9 +1,9 @@
-#include "worker/site/sync_delay.h"
-
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+
+#include "worker/site/site_state.h"
 
 namespace causeway::worker {
 namespace {
