@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <optional>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "codecs/chunk.h"
+#include "core/digest.h"
 #include "core/limits.h"
-#include "core/xxh3.h"
 
 namespace causeway::codecs {
 namespace {

@@ -3,17 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
 #include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "codecs/block_format.h"
 #include "codecs/encode_input.h"
-#include "codecs/other_codecs.h"
 #include "codecs/simd/simd.h"
 #include "core/check.h"
 #include "core/multiversion.h"

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -95,5 +96,9 @@ Target ActiveTarget();
 // The codec with that number; it is never destroyed. A target must be supported.
 const Codec& GetCodec(core::CodecId id);
 const Codec& GetCodec(core::CodecId id, Target target);
+
+// The codecs that are not made of blocks, which GetCodec hands out.
+std::unique_ptr<Codec> MakeTopk(int entries, Target target);  // of topk's family, by core::TopkEntries
+const Codec& OnebitAdamSign();
 
 }  // namespace causeway::codecs

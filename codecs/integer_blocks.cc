@@ -3,7 +3,6 @@
 //   scale = bf16(absmax)   inv = L / scale   q = rne(x · inv), clamped to ±L   x̂ = q · (scale / L)      L = 127 or 7
 //
 // The clamp is for an absmax that bf16 rounded down. Every division is one rounding, done once a block.
-#include <algorithm>
 #include <bit>
 #include <cstring>
 

@@ -6,7 +6,6 @@
 // computed on z = d / 2^E with 2^E at or below the largest |d|, so that no square underflows or overflows.
 #include "codecs/block_format.h"
 #include "codecs/scale.h"
-#include "core/check.h"
 #include "core/multiversion.h"
 
 namespace causeway::codecs {

@@ -18,10 +18,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "codecs/block_format.h"
+#include "codecs/codec.h"
 #include "codecs/encode_input.h"
-#include "codecs/other_codecs.h"
 #include "codecs/scale.h"
-#include "codecs/topk_format.h"
 #include "codecs/topk_select.h"
 #include "core/check.h"
 #include "core/multiversion.h"

@@ -5,7 +5,6 @@
 #include <bit>
 #include <cmath>
 
-#include "codecs/topk_format.h"
 #include "core/check.h"
 #include "core/multiversion.h"
 

@@ -5,7 +5,6 @@
 // outermost function catches: the library's entry points, and the functions in which gRPC or a thread begins (Guarded).
 #pragma once
 
-#include <cstdio>
 #include <exception>
 #include <string>
 

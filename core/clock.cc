@@ -1,7 +1,5 @@
 #include "core/clock.h"
 
-#include <ctime>
-
 #include "core/simulation.h"
 
 namespace causeway::core {
@@ -24,12 +22,6 @@ class MachineClock final : public Clock {
 const Clock& SystemClock() noexcept {
   static const auto* const clock = new MachineClock;  // threads may outlive main
   return *clock;
-}
-
-int64_t ThreadCpuNs() {
-  timespec spent = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
-  return int64_t{spent.tv_sec} * 1'000'000'000 + spent.tv_nsec;
 }
 
 }  // namespace causeway::core

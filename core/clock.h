@@ -35,6 +35,4 @@ class Clock {
 // uninitialized members.
 const Clock& SystemClock() noexcept;
 
-int64_t ThreadCpuNs();  // CPU time of the calling thread, from the machine; for measurements only
-
 }  // namespace causeway::core

@@ -1,10 +1,15 @@
 #include "core/digest.h"
 
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include <array>
+
 #include "absl/strings/str_format.h"
 #include "core/check.h"
 #include "core/layout.h"
 #include "core/random.h"
-#include "core/xxh3.h"
 
 namespace causeway::core {
 
@@ -31,5 +36,17 @@ uint64_t DigestUnits(std::span<const float> values, int64_t first_unit) {
 }
 
 std::string DigestText(uint64_t digest) { return absl::StrFormat("%016x", digest); }
+
+std::string KeyedProof(std::string_view secret, std::string_view text) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> mac;
+  unsigned int size = 0;
+  CHECK(HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
+             reinterpret_cast<const unsigned char*>(text.data()), text.size(), mac.data(), &size) != nullptr);
+  return std::string(reinterpret_cast<const char*>(mac.data()), size);
+}
+
+bool SameSecret(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
 
 }  // namespace causeway::core

@@ -6,10 +6,30 @@
 // Source: docs/wire_format.md, section "Digest".
 #pragma once
 
+#include <xxhash.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+
+// XXH3-64 with the widest vectors of the processor: the library's plain functions are compiled for the oldest
+// processor, and a third as fast as those that choose at run time. The hashes are the same.
+//
+// Not every build of the library has the latter (shared ones for x86-64 do), so they are weak symbols. Thread-safe.
+
+extern "C" [[gnu::weak]] XXH64_hash_t XXH3_64bits_withSeed_dispatch(const void* bytes, size_t size, XXH64_hash_t seed);
+
+namespace causeway::core {
+
+// XXH3_64bits(bytes, size) is the one with seed 0.
+inline uint64_t Xxh3(const void* bytes, size_t size, uint64_t seed = 0) {
+  if (XXH3_64bits_withSeed_dispatch != nullptr) return XXH3_64bits_withSeed_dispatch(bytes, size, seed);
+  return XXH3_64bits_withSeed(bytes, size, seed);
+}
+
+}  // namespace causeway::core
 
 namespace causeway::core {
 
@@ -31,5 +51,17 @@ uint64_t ThetaSeed(std::string_view tensor);
 
 // The contribution of values [first, first + size) of a tensor, row-major.
 uint64_t ThetaDigest(uint64_t seed, int64_t first, std::span<const float> values);
+
+}  // namespace causeway::core
+
+// Proofs that their maker knows a secret, which they do not tell. Pure; thread-safe.
+
+namespace causeway::core {
+
+// HMAC-SHA256 (RFC 2104): 32 bytes.
+std::string KeyedProof(std::string_view secret, std::string_view text);
+
+// In a time that tells nothing of where they differ.
+bool SameSecret(std::string_view a, std::string_view b);
 
 }  // namespace causeway::core

@@ -2,7 +2,7 @@
 //
 //   pair of 2 ─► node of 4 pairs ─► site of 48 nodes ─► (WAN) 4 sites
 //
-// Plain data; formats/levels_yaml.h reads it from a file.
+// Plain data; formats/yaml_message.h reads it from a file.
 #pragma once
 
 #include <cstdint>

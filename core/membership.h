@@ -2,11 +2,9 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -1,12 +1,10 @@
 #include "core/outer_step.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/bfloat16.h"
 #include "core/check.h"
 #include "core/multiversion.h"
-#include "core/outer_step_value.h"
 
 namespace causeway::core {
 

@@ -9,9 +9,34 @@
 // Thread-safe on disjoint spans. Source: docs/architecture.md (arXiv 2311.08105, 2501.18512, 2604.21428).
 #pragma once
 
+#include <cmath>
 #include <span>
 
+#include "core/anywhere.h"
+
 namespace causeway::core {
+
+// One value of core::OuterStep, core::MixAnchor and core::Rebase, for loops that do other work at the same time, and
+// for GPUs: the arithmetic is defined in one place. Pure.
+
+inline float DirectionValue(float mu, float gain, float g, float v) { return gain * std::fma(mu, v, g); }
+
+inline void StepValue(float mu, float minus_eta, float gain, float g, float& v, float& w) {
+  v = std::fma(mu, v, g);
+  const float s = DirectionValue(mu, gain, g, v);
+  w = std::fma(minus_eta, s, w);
+}
+
+// θ ← fma(α, θ, (1 − α) W), where `anchor_weight` is 1 − α.
+CAUSEWAY_ANYWHERE float MixedValue(float alpha, float anchor_weight, float anchor, float local) {
+  const float share = anchor_weight * anchor;
+  return std::fma(alpha, local, share);
+}
+
+// θ ← fma(−η, s, θ).
+CAUSEWAY_ANYWHERE float RebasedValue(float minus_eta, float step, float local) {
+  return std::fma(minus_eta, step, local);
+}
 
 struct OuterParameters {
   float lr = 0.7f;        // η
@@ -41,5 +66,12 @@ void RoundMix(std::span<const float> anchor, std::span<const float> local, std::
 
 // Δ = W − θ: positive is the direction to subtract (invariant 2).
 void OuterGradient(std::span<const float> anchor, std::span<const float> local, std::span<float> gradient);
+
+// The version of the arithmetic of merges. A journal stores it with each decided round, and a replay with another
+// version is refused, because the bits would differ from those that the sites hold.
+
+// Raised with every change that can give other bits for the same contributions: the order or rounding of the merge, of
+// the outer step or of a codec's decoding.
+inline constexpr int kNumericsVersion = 1;
 
 }  // namespace causeway::core

@@ -253,4 +253,11 @@ void Figures(T& progress, Visitor& visit) {
   visit.Part("ranks", progress.ranks);
 }
 
+// How a program's log is doing, whose reader may stand still.
+struct LogFigures {
+  double stuck_s = 0;   // for how long lines have been waiting, without one being taken; 0: none waits
+  int64_t waiting = 0;  // lines
+  int64_t dropped = 0;  // lines, in this life of the program
+};
+
 }  // namespace causeway::core

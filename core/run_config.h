@@ -19,7 +19,6 @@
 namespace causeway::core {
 
 // The schedule of fragments: `sync` of run.yaml.
-
 enum class FragmentAssignment { kStrided, kSequential, kBalanced };
 
 // Synchronous: a round takes all active sites, and each site waits for it where the schedule applies its update.
@@ -149,7 +148,6 @@ struct LlamaConfig {
 };
 
 // The encoding of both legs: `codec` of run.yaml.
-
 struct CodecConfig {
   CodecId up = CodecId::kInt4;
   CodecId down = CodecId::kInt4;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/digest.h"
 #include "core/limits.h"
-#include "core/xxh3.h"
 
 namespace causeway::core {
 

@@ -1,7 +1,5 @@
 #include "core/thread_team.h"
 
-#include <algorithm>
-
 #include "core/check.h"
 
 namespace causeway::core {

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/clock.h"
-#include "formats/model_file.h"
+#include "formats/model_directory.h"
 #include "replica/replica.h"
 #include "transport/first_address.h"
 #include "transport/messages.h"

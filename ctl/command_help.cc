@@ -1,16 +1,17 @@
 #include "ctl/command_help.h"
 
 #include <algorithm>
-#include <map>
+#include <cstdio>
 
 #include "absl/flags/reflection.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/text.h"
+#include "ctl/figures_text.h"
 #include "ctl/program.h"
-#include "ctl/text_table.h"
 
 namespace causeway::ctl {
 namespace {
@@ -197,6 +198,25 @@ absl::Status CheckFlags(const std::string& command, const std::vector<std::strin
                                                    "; --", name, " is for ", absl::StrJoin(of, ", ")));
   }
   return absl::OkStatus();
+}
+
+absl::Status Confirm(const Confirmation& confirmation, std::istream* person) {
+  const auto& [command, consequence, run, given, yes] = confirmation;
+  if (yes || given == run) return absl::OkStatus();
+  if (!given.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(command, ": expected the run's name, ", run, ", got ", core::Quoted(given)));
+  }
+  if (person == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        command, " ", consequence, ": expected the run's name, `causewayctl ", command, " ", run, "`, or --yes"));
+  }
+  std::fprintf(stderr, "%s %s. The run's name (%s), to go on: ", command.c_str(), consequence.c_str(), run.c_str());
+  std::string answer;
+  std::getline(*person, answer);
+  if (absl::StripAsciiWhitespace(answer) == run) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(command, ": expected the run's name, ", run, ", got ", core::Quoted(answer), "; nothing was done"));
 }
 
 }  // namespace causeway::ctl

@@ -1,6 +1,7 @@
 // The commands of causewayctl, and what each says of itself. A flag's own help says which commands it is for.
 #pragma once
 
+#include <istream>
 #include <set>
 #include <string>
 #include <vector>
@@ -45,5 +46,22 @@ FlagHelp HelpFor(const std::string& command, const std::string& help, const std:
 // INVALID_ARGUMENT if one of `given`, names of flags, is for other commands; says which ones `command` takes.
 absl::Status CheckFlags(const std::string& command, const std::vector<std::string>& given,
                         const std::set<std::string>& commands);
+
+// stop and rollback end or undo what all sites of a run do: the person says that this run is meant.
+//
+//   causewayctl stop atlas      by its name
+//   causewayctl stop --yes      a script
+//   causewayctl stop            at a terminal: asks for the name
+struct Confirmation {
+  std::string command;      // "stop"
+  std::string consequence;  // "ends the run for all its sites"
+  std::string run;          // its name
+  std::string given;        // what the person called it; "": nothing
+  bool yes = false;
+};
+
+// Asks on standard error, and reads the answer from `person`; null: there is none to ask. INVALID_ARGUMENT: not
+// confirmed, with what would have been.
+absl::Status Confirm(const Confirmation& confirmation, std::istream* person);
 
 }  // namespace causeway::ctl

@@ -1,7 +1,6 @@
 #include "ctl/partition_command.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/check.h"
-#include "formats/levels_yaml.h"
+#include "formats/yaml_message.h"
 
 ABSL_DECLARE_FLAG(std::string, levels);
 ABSL_FLAG(std::optional<double>, parameters, std::nullopt, "plan partition: how many, like 1e9");

@@ -15,10 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <latch>
-#include <map>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"

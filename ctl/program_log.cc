@@ -12,12 +12,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <climits>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <thread>
 #include <utility>
 

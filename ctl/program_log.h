@@ -8,8 +8,8 @@
 #include <deque>
 #include <string>
 
-#include "core/log_figures.h"
 #include "core/mutex.h"
+#include "core/progress.h"
 
 namespace causeway::ctl {
 
@@ -31,7 +31,6 @@ core::LogFigures ProgramLogFigures();
 // Beyond kMostBytes the oldest lines are dropped.
 //
 // As long as there is room, a line is written before the call returns, so that a crash loses none. Thread-safe.
-
 class LogWriter {
  public:
   static constexpr size_t kMostBytes = 1 << 20;  // thousands of lines

@@ -2,7 +2,6 @@
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <vector>
 
 #include "absl/flags/flag.h"

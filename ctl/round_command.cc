@@ -5,11 +5,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -17,7 +14,6 @@
 #include "core/codec_id.h"
 #include "core/limits.h"
 #include "formats/run_yaml.h"
-#include "plan/round_plan.h"
 
 ABSL_FLAG(std::string, config, "", "plan: the run.yaml; init: one to begin from, instead of all defaults");
 ABSL_FLAG(std::optional<double>, link_mbit, std::nullopt, "plan: Mbit/s of a site's link, each direction");

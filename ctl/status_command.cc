@@ -23,7 +23,6 @@
 #include "ctl/figures_text.h"
 #include "ctl/program.h"
 #include "ctl/standard_streams.h"
-#include "ctl/text_table.h"
 
 namespace causeway::ctl {
 namespace {

@@ -10,7 +10,6 @@
 namespace causeway::ctl {
 
 // The status for people: alarms, the run, its sites and fragments.
-
 struct TextForm {
   size_t width = 0;    // of the terminal, in columns, from 40 on; 0: everything fits
   bool color = false;  // the terminal has colours

@@ -13,10 +13,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -56,6 +58,16 @@ class AtomicFile {
   std::string temporary_;  // empty: the target itself is written to
   FileDescriptor file_;    // open from Create to Commit
   RunningDigest digest_;
+};
+
+// Files or folders that a folder holds one after the other: 000001.segment, 000002.segment … Thread-safe.
+struct NumberedFiles {
+  std::string folder;
+  std::string extension;  // with its dot; empty: none
+
+  std::string Path(int64_t number) const;
+  std::vector<int64_t> Numbers()
+      const;  // of those that are there, ascending; other names, such as 0042, count for nothing
 };
 
 }  // namespace causeway::formats

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <initializer_list>
+#include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "core/check.h"
 #include "core/run_config.h"
 
@@ -65,5 +67,11 @@ const char* NameOf(T value, const Names<T>& names) {
   }
   CHECK(false);
 }
+
+// Parses `offload.k` and `offload.resident_share`, in run.yaml and in flags of a worker.
+
+// INVALID_ARGUMENT: "expected …, got …".
+absl::Status ReadInterleave(const std::string& text, core::OffloadConfig* offload);
+absl::Status ReadShare(const std::string& text, core::OffloadConfig* offload);
 
 }  // namespace causeway::formats

@@ -3,17 +3,17 @@
 //
 //   RunFields ─┬─ MessageReader   message → core::RunConfig, with all checks     (formats/run_config_message.cc)
 //              ├─ MessageWriter   core::RunConfig → message
-//              ├─ JsonWriter      core::RunConfig → JSON                         (formats/json_fields.h)
+//              ├─ JsonWriter      core::RunConfig → JSON                         (formats/fields.h)
 //              ├─ FieldsCheck     the checks alone
 //              └─ Settings        names, defaults, classes, sentences: docs/reference.md, completion, `causewayctl set`
 //
 // A row may name bounds that an earlier row has read. Not thread-safe.
 #pragma once
 
-#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -162,5 +162,23 @@ class FieldsCheck : public Fields {
   void EnterItem(const char* /*name*/, size_t /*index*/) override {}
   void Leave() override {}
 };
+
+// Rows of settings (formats/fields.h) as JSON, in their order. Not-a-number is null.
+class JsonWriter : public Fields {
+ public:
+  explicit JsonWriter(nlohmann::ordered_json* json) : sections_{json} { *json = nlohmann::ordered_json::object(); }
+
+ private:
+  void Visit(const Key& key, FieldValue value, const std::string& expected) override;
+  void Enter(const char* name) override;
+  void EnterItem(const char* name, size_t index) override;
+  void Leave() override { sections_.pop_back(); }
+  size_t Count(const char* name, size_t now) override;
+
+  std::vector<nlohmann::ordered_json*> sections_;  // from the whole to the current one
+};
+
+// Every key of the run's config, under run.yaml's names.
+nlohmann::ordered_json ConfigJson(const core::RunConfig& config);
 
 }  // namespace causeway::formats

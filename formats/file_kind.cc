@@ -1,7 +1,6 @@
 #include "formats/file_kind.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>

@@ -1,17 +1,14 @@
 #include "formats/json_lines.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
-#include <string_view>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "core/check.h"
 #include "core/json_text.h"
 #include "core/text.h"
 

@@ -4,7 +4,6 @@
 
 #include <map>
 #include <span>
-#include <string_view>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

@@ -1,7 +1,6 @@
 #include "formats/presets.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 #include <vector>
 

@@ -10,8 +10,6 @@
 #include "core/check.h"
 #include "core/fragment_map.h"
 #include "core/model_manifest.h"
-#include "core/run_config.h"
-#include "formats/field_check.h"
 #include "formats/fields.h"
 #include "formats/run_advice.h"
 #include "formats/run_fields.h"

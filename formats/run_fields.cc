@@ -3,7 +3,7 @@
 #include <set>
 
 #include "core/limits.h"
-#include "formats/offload_config_check.h"
+#include "formats/config_names.h"
 #include "formats/presets.h"
 
 namespace causeway::formats {

@@ -4,7 +4,6 @@
 #include <google/protobuf/text_format.h>
 
 #include <nlohmann/json.hpp>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -15,8 +14,8 @@
 #include "core/limits.h"
 #include "core/model_manifest.h"
 #include "formats/config_names.h"
+#include "formats/fields.h"
 #include "formats/hf_config.h"
-#include "formats/json_fields.h"
 #include "formats/named_file.h"
 #include "formats/presets.h"
 #include "formats/run_config_message.h"

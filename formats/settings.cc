@@ -4,10 +4,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
-#include "formats/json_fields.h"
 #include "formats/run_config_message.h"
 #include "formats/run_fields.h"
 #include "formats/run_yaml.h"

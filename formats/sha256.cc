@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <span>
 #include <system_error>
 #include <vector>
 

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <iterator>
 #include <memory>
-#include <span>
 #include <system_error>
 #include <utility>
 
@@ -15,7 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/check.h"
-#include "core/xxh3.h"
+#include "core/digest.h"
 #include "formats/mapped_file.h"
 
 namespace causeway::formats {

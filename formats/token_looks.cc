@@ -8,7 +8,6 @@
 #include <cstring>
 #include <numeric>
 #include <set>
-#include <string_view>
 
 #include "absl/strings/ascii.h"
 #include "core/text.h"

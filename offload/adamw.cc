@@ -1,8 +1,6 @@
 #include "offload/adamw.h"
 
-#include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstring>
 #include <type_traits>
 
@@ -10,7 +8,7 @@
 #include "core/bfloat16.h"
 #include "core/check.h"
 #include "core/multiversion.h"
-#include "offload/stream_copy.h"
+#include "offload/round_copy.h"
 
 namespace causeway::offload {
 namespace {

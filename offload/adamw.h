@@ -32,7 +32,6 @@
 namespace causeway::offload {
 
 // Parts of flat parameters with one rule each, in order and without gaps: weight decay applies only to matrices.
-
 struct DecaySegment {
   int64_t count = 0;
   bool decays = true;
@@ -159,7 +158,7 @@ struct AdamWArrays {
 // True: p has taken values of the copy.
 bool AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays);
 
-// How the step goes through memory: which way is fastest depends on the processor (offload/walk_choice.h). No bit
+// How the step goes through memory: which way is fastest depends on the processor (offload/calibration.h). No bit
 // depends on it.
 struct AdamWWalk {
   bool fetches_ahead = true;  // by instructions, beside what the processor fetches by itself

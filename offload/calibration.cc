@@ -7,9 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
@@ -17,19 +15,26 @@
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/json_text.h"
-#include "core/thread_team.h"
-#include "offload/adamw.h"
 #include "offload/host_array.h"
-#include "offload/walk_choice.h"
 
 namespace causeway::offload {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kFormat = 2;  // rises when the same key would mean something else
+constexpr double kWorth = 0.97;  // of the default's time
+constexpr char kWalks[] = "walks", kFetchesName[] = "fetches_ahead", kStreamsName[] = "streams_copy";
 
-using Json = nlohmann::json;
+bool Parse(const nlohmann::json& json, AdamWWalk& walk) {
+  for (const auto& [name, field] :
+       {std::pair(kFetchesName, &AdamWWalk::fetches_ahead), {kStreamsName, &AdamWWalk::streams_copy}}) {
+    if (!json.is_object() || !json.contains(name) || !json[name].is_boolean()) return false;
+    walk.*field = json[name];
+  }
+  return true;
+}
+
+constexpr int kFormat = 2;  // rises when the same key would mean something else
 
 constexpr int64_t kCopyBytes = int64_t{256} << 20;
 
@@ -207,6 +212,49 @@ absl::StatusOr<Calibration> Calibrate(int64_t parameters, core::ThreadTeam& team
   known["machines"][key] = ToJson(calibration.bandwidths);
   calibration.note = WriteCalibrations(path, known);
   return calibration;
+}
+
+AdamWWalk MeasureWalk(int64_t values, OnThreads on_threads) {
+  const AdamWWalk before = CurrentWalk();
+  const int64_t count = MeasuredValues(values);
+  const auto bytes = static_cast<size_t>(count) * sizeof(float);
+  const HostArray gradient(bytes), first_moment(bytes), second_moment(bytes), parameters(bytes), copy(bytes / 2);
+  std::ranges::fill(gradient.Values<float>(), 0.25f);
+  const AdamWConstants constants = MakeConstants({}, 1);
+  const auto seconds = [&](AdamWWalk walk, bool with_copy) {
+    SetWalk(walk);
+    const AdamWArrays arrays{.gradient = gradient.data(),
+                             .first_moment = first_moment.Values<float>().data(),
+                             .second_moment = second_moment.Values<float>().data(),
+                             .parameters = parameters.Values<float>().data(),
+                             .bfloat16_copy = with_copy ? copy.Values<uint16_t>().data() : nullptr,
+                             .count = count};
+    return BestSeconds([&] {
+      on_threads(count, [&](int64_t first, int64_t size) { AdamWStep(constants, arrays.Part(first, size)); });
+    });
+  };
+  AdamWWalk best;
+  const double fetched = seconds(best, false);
+  best.fetches_ahead = seconds({.fetches_ahead = false}, false) > kWorth * fetched;
+  const double streamed = seconds(best, true);
+  best.streams_copy = seconds({.fetches_ahead = best.fetches_ahead, .streams_copy = false}, true) > kWorth * streamed;
+  SetWalk(before);
+  return best;
+}
+
+void ChooseWalk(int64_t values, int threads, OnThreads on_threads, const std::string& path) {
+  if (values < kLeastBeyondCaches) return;
+  const std::string key = absl::StrCat(ProcessorName(), ", ", threads, " threads");
+  nlohmann::json known = ReadCalibrations(path);
+  AdamWWalk walk;
+  if (known.contains(kWalks) && known[kWalks].is_object() && Parse(known[kWalks].value(key, nlohmann::json()), walk)) {
+    return SetWalk(walk);
+  }
+  walk = MeasureWalk(values, on_threads);
+  SetWalk(walk);
+  if (!known[kWalks].is_object()) known[kWalks] = nlohmann::json::object();
+  known[kWalks][key] = {{kFetchesName, walk.fetches_ahead}, {kStreamsName, walk.streams_copy}};
+  if (!path.empty()) WriteCalibrations(path, known);  // one that cannot be written costs the measurement
 }
 
 }  // namespace causeway::offload

@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "offload/device.h"
-#include "offload/pinned_pool.h"
+#include "offload/host_array.h"
 #include "offload/subgroup_plan.h"
 
 namespace causeway::offload {

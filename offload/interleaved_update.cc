@@ -1,10 +1,6 @@
 #include "offload/interleaved_update.h"
 
-#include <algorithm>
-#include <utility>
-
 #include "core/check.h"
-#include "core/thread_team.h"
 #include "offload/round_copy.h"
 
 namespace causeway::offload {

@@ -4,7 +4,6 @@
 
 #include "core/bfloat16.h"
 #include "core/multiversion.h"
-#include "offload/stream_copy.h"
 
 namespace causeway::offload {
 namespace {

@@ -1,7 +1,5 @@
 #include "offload/subgroup_plan.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/check.h"

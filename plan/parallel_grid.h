@@ -16,7 +16,6 @@
 // schedule itself use plan/pipeline_planner.h. Pure.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "absl/status/statusor.h"

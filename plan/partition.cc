@@ -1,8 +1,5 @@
 #include "plan/partition.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "codecs/chunk_plan.h"

@@ -10,8 +10,6 @@
 // the receiver's: a message that is needed early holds all that were sent before it.
 #pragma once
 
-#include <string>
-
 #include "absl/status/status.h"
 #include "plan/pipeline_schedule.h"
 

@@ -4,12 +4,10 @@
 #include <deque>
 #include <initializer_list>
 #include <map>
-#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/check.h"
-#include "plan/pipeline_schedule.h"
 
 namespace causeway::plan {
 namespace {

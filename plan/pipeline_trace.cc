@@ -4,9 +4,6 @@
 #include <cmath>
 #include <map>
 
-#include "absl/strings/str_cat.h"
-#include "core/check.h"
-
 namespace causeway::plan {
 namespace {
 

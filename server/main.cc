@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "core/limits.h"
 #include "ctl/program.h"
+#include "ctl/program_log.h"
 #include "ctl/standard_streams.h"
 #include "formats/run_advice.h"
 #include "formats/run_yaml.h"

@@ -15,13 +15,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "causeway/v1/coordinator.pb.h"
 #include "core/mutex.h"
 #include "transport/connection_watch.h"
 #include "transport/coordinator_link.h"
-#include "transport/pacer.h"
+#include "transport/link_meter.h"
 #include "transport/wire.h"
 
 namespace causeway::transport {

@@ -20,7 +20,6 @@
 #include "absl/strings/strip.h"
 #include "core/check.h"
 #include "core/clock.h"
-#include "core/limits.h"
 #include "core/text.h"
 #include "transport/grpc_log.h"
 

@@ -1,6 +1,7 @@
 // Addresses and gRPC channels, with the settings that matter on a WAN in one place.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "core/address.h"
 #include "core/environment.h"
+#include "core/ids.h"
 #include "core/limits.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/server_builder.h"
@@ -74,5 +76,21 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const Channel
 
 // Applies the coordinator's counterpart of these settings, and the limits on an unknown peer.
 void ConfigureServer(grpc::ServerBuilder& builder, int fragments = core::kMaxFragments);
+
+// A site's link to one coordinator, as its owner wants it: plain values.
+struct LinkOptions {
+  Address coordinator;
+  ChannelOptions channel;
+  core::RunId run;  // empty: as the coordinator describes it
+  core::SiteId site;
+  core::Shard shard;              // expected at that address
+  int64_t connect_timeout_s = 0;  // gives up after being unreached for this long; 0 = never
+  double max_up_bytes_per_s = 0;  // of payload; 0 = as fast as it goes
+  double max_down_bytes_per_s = 0;
+  int channels = 0;  // TCP connections over which a transfer is spread; 0 = by measurement
+};
+
+// An error of a call, and what may explain it where there was no connection (tls_probe.h).
+std::string Explain(const LinkOptions& options, bool unconnected, const std::string& error);
 
 }  // namespace causeway::transport

@@ -17,10 +17,13 @@
 #include <optional>
 #include <string>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "causeway/v1/coordinator.grpc.pb.h"
 #include "causeway/v1/coordinator.pb.h"
 #include "core/ids.h"
 #include "core/mutex.h"
-#include "core/shard.h"
+#include "transport/channel.h"
 #include "transport/coordinator_link.h"
 #include "transport/shown_proofs.h"
 #include "transport/wire.h"
@@ -119,7 +122,6 @@ class ControlSession {
 //
 // Started by its static Start, it lives until the call is over, and calls `ended` exactly once, last. Callbacks run on
 // gRPC's threads. Send and Cancel are thread-safe.
-
 class ControlStream final : public ControlCall {
  public:
   using OnMessage = std::function<void(const v1::CoordinatorMessage&)>;
@@ -146,5 +148,20 @@ class ControlStream final : public ControlCall {
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<ControlStream> self_;  // until OnDone
 };
+
+// Asks a coordinator for its run's description.
+//
+//   DescribeRequest ─► gRPC ~~► coordinator ~~► gRPC's thread ─► answer ─► the thread that waits here
+
+inline constexpr int64_t kStopPollMs = 50;  // how long a wait may outlive its caller
+
+// Makes one attempt, of at most five seconds; gives up if cancelled. Thread-safe.
+grpc::Status AskForDescription(v1::Coordinator::Stub& stub, const core::SiteId& site,
+                               absl::FunctionRef<bool()> cancelled, v1::RunDescription& description);
+
+// OK if the answer comes from the run's coordinator. UNAVAILABLE: retry. PERMISSION_DENIED: a retry does not help.
+// Pure.
+absl::Status MeaningOf(const grpc::Status& status, const v1::RunDescription& description, const core::Shard& expected,
+                       const Address& coordinator);
 
 }  // namespace causeway::transport

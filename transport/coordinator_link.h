@@ -8,10 +8,8 @@
 // An interface, so that a site can also run against a coordinator in its own process.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>

@@ -8,21 +8,14 @@
 #include <functional>
 #include <utility>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/check.h"
-#include "core/clock.h"
 #include "core/codec_id.h"
 #include "core/random.h"
 #include "transport/backoff.h"
-#include "transport/control_session.h"
-#include "transport/coordinator_link.h"
-#include "transport/describe_call.h"
-#include "transport/link_options.h"
 #include "transport/messages.h"
 #include "transport/tls_probe.h"
-#include "transport/wire.h"
 
 namespace causeway::transport {
 namespace {

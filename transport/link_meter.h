@@ -10,9 +10,12 @@
 // long as each has 1 MB/s. Thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <deque>
+#include <string>
 
 #include "core/limits.h"
 #include "core/membership.h"
@@ -22,7 +25,6 @@
 namespace causeway::transport {
 
 // Counts the payload bytes of one site in one direction, and measures their rate. Thread-safe.
-
 class ByteMeter {
  public:
   void Add(int64_t bytes) { total_.fetch_add(bytes, std::memory_order_relaxed); }
@@ -84,6 +86,68 @@ class LinkMeter {
   Rate least_up_ ABSL_GUARDED_BY(mutex_), least_down_ ABSL_GUARDED_BY(mutex_);
   std::deque<double> trips_ ABSL_GUARDED_BY(mutex_);
   std::deque<int> wanted_ ABSL_GUARDED_BY(mutex_);  // by the last measurements; the maximum counts
+};
+
+// Limits the rate of transfers, so that a site's other traffic has room: determines when the next bytes may go. All
+// transfers of a direction share one. At any time t after the first bytes, at most rate · t and one reservation have
+// gone. Thread-safe.
+class Pacer {
+ public:
+  explicit Pacer(double bytes_per_s) : bytes_per_s_(bytes_per_s) {}  // 0: as fast as it goes
+
+  bool limits() const { return bytes_per_s_ > 0; }
+  double bytes_per_s() const { return bytes_per_s_; }
+
+  // The time at which `bytes` may start, in the caller's microseconds; now, if nothing is ahead of them. They count as
+  // sent.
+  int64_t Reserve(int64_t bytes, int64_t now_us) {
+    if (!limits()) return now_us;
+    core::MutexLock lock(mutex_);
+    const int64_t start_ns = std::max(now_us * 1000, free_at_ns_);
+    const double takes_ns = std::ceil(static_cast<double>(bytes) * 1e9 / bytes_per_s_);
+    free_at_ns_ = start_ns + static_cast<int64_t>(std::min(takes_ns, static_cast<double>(kNeverNs - start_ns)));
+    return (start_ns + 999) / 1000;
+  }
+
+ private:
+  // In nanoseconds, rounded up: many small messages would otherwise take no time at all.
+  static constexpr int64_t kNeverNs = int64_t{1} << 62;  // in the next century
+
+  const double bytes_per_s_;
+  core::Mutex mutex_;
+  int64_t free_at_ns_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// Detects whether the kernel's TCP buffers limit a site's link, and says what to do then.
+//
+//   rate × round trip ÷ connections = each one's data in flight ─► buffer needed ─► above the kernel's maximum? say so
+//
+// The data in flight on a connection is limited by what its sender may keep unacknowledged (tcp_wmem) and its receiver
+// may accept (tcp_rmem), part of which goes to the kernel's bookkeeping. Pure, except for ReadKernelBuffers and
+// BufferAdviser.
+
+// The three numbers of net.ipv4.tcp_wmem and tcp_rmem, in bytes; 0: unknown (not Linux).
+struct BufferSizes {
+  int64_t least = 0, initial = 0, most = 0;
+};
+struct KernelBuffers {
+  BufferSizes write, read;
+};
+
+// "4096 16384 4194304"; zeros for any other text.
+BufferSizes ParseBufferSizes(const std::string& text);
+KernelBuffers ReadKernelBuffers();
+
+// Names the sysctl to raise and its new value, for a link as measured; empty if there is nothing to raise.
+std::string BufferAdvice(const core::LinkProgress& link, const KernelBuffers& buffers);
+
+// Logs the advice, once per link. Thread-safe.
+class BufferAdviser {
+ public:
+  void Look(const core::LinkProgress& link);
+
+ private:
+  std::atomic<bool> advised_ = false;
 };
 
 }  // namespace causeway::transport

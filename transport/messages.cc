@@ -1,7 +1,5 @@
 #include "transport/messages.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 

@@ -4,10 +4,7 @@
 #include <google/protobuf/wire_format_lite.h>
 
 #include <bit>
-#include <cmath>
-#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>

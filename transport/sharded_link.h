@@ -1,4 +1,4 @@
-// One link to all shards of a run (core/shard.h), made of a link to each.
+// One link to all shards of a run (core/ids.h), made of a link to each.
 //
 //   Site ─► ShardedLink ─┬─► shard 0   membership: welcome, seed request, hold, drain; its fragments
 //                        ├─► shard 1   its fragments, and the first versions of them

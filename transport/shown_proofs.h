@@ -7,7 +7,6 @@
 #include <map>
 #include <string>
 
-#include "absl/status/status.h"
 #include "causeway/v1/coordinator.pb.h"
 #include "core/ids.h"
 #include "core/mutex.h"

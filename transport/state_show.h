@@ -11,7 +11,7 @@
 #include "core/mutex.h"
 #include "transport/bulk_streams.h"
 #include "transport/coordinator_link.h"
-#include "transport/pacer.h"
+#include "transport/link_meter.h"
 #include "transport/wire.h"
 
 namespace causeway::transport {

@@ -15,12 +15,9 @@
 #include <chrono>
 #include <cstring>
 #include <map>
-#include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "core/check.h"

@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <ctime>
 #include <memory>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

@@ -5,10 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "core/check.h"
-#include "core/clock.h"
 #include "core/limits.h"
-#include "core/mutex.h"
 #include "core/text.h"
 #include "transport/messages.h"
 

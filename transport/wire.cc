@@ -10,7 +10,7 @@
 
 #include "causeway/v1/coordinator.grpc.pb.h"
 #include "core/mutex.h"
-#include "transport/describe_call.h"
+#include "transport/control_session.h"
 #include "transport/first_address.h"
 
 namespace causeway::transport {

@@ -11,8 +11,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstdint>
-
 #include "absl/status/status.h"
 #include "codecs/codec.h"
 

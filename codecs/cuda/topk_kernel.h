@@ -9,7 +9,7 @@
 
 #include "codecs/cuda/unit_kernels.h"
 #include "codecs/simd/block_kernels.h"
-#include "codecs/topk_format.h"
+#include "codecs/topk_select.h"
 
 namespace causeway::codecs::cuda {
 

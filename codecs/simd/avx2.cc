@@ -2,7 +2,7 @@
 
 #if defined(__AVX2__) && defined(__FMA__)
 #include "codecs/simd/lanes_avx2.h"
-#include "codecs/simd/loops.h"
+#include "codecs/simd/walk.h"
 
 namespace causeway::codecs::simd {
 BlockLoops Avx2Loops(core::CodecId id) { return Loops<Avx2>(id); }

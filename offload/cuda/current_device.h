@@ -1,9 +1,9 @@
-// offload/scoped_device.h for CUDA: cudaSetDevice, and cudaStreamCaptureModeRelaxed.
+// offload/device.h for CUDA: cudaSetDevice, and cudaStreamCaptureModeRelaxed.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
-#include "offload/scoped_device.h"
+#include "offload/device.h"
 
 namespace causeway::offload {
 

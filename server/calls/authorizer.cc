@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/address.h"
-#include "core/shard.h"
+#include "core/ids.h"
 #include "transport/channel.h"
 #include "transport/tls.h"
 

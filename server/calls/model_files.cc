@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "formats/atomic_file.h"
-#include "formats/model_file.h"
+#include "formats/model_directory.h"
 #include "formats/posix_file.h"
 
 namespace causeway::server {

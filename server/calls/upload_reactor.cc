@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/fault_point.h"
-#include "core/limits.h"
 #include "server/calls/gated_call.h"
 #include "server/calls/reactors.h"
 #include "transport/read_message.h"

@@ -1,9 +1,7 @@
 #include "server/merge/contribution.h"
 
-#include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "codecs/compression.h"

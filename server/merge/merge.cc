@@ -1,6 +1,5 @@
 #include "server/merge/merge.h"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <mutex>

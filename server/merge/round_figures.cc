@@ -7,7 +7,6 @@
 #include "core/aligned.h"
 #include "core/check.h"
 #include "core/multiversion.h"
-#include "core/outer_step_value.h"
 
 namespace causeway::server {
 namespace {

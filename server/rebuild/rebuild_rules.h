@@ -30,7 +30,6 @@
 #include "core/fragment_state.h"
 #include "core/ids.h"
 #include "core/run_settings.h"
-#include "core/shard.h"
 
 namespace causeway::server {
 

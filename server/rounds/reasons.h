@@ -2,7 +2,6 @@
 // change, so none contains a running clock.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "server/rounds/round_rules.h"

@@ -6,7 +6,6 @@
 
 #include "core/ids.h"
 #include "core/run_config.h"
-#include "core/shard.h"
 
 namespace causeway::server {
 

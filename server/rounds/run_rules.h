@@ -9,7 +9,7 @@
 //                           Holds         why the run is held
 //                  Outcome ◄─ Drop, CloseRounds (rule_parts.h): what touches several of them
 //
-// A run may have several coordinators, each with fragments of its own (core/shard.h). Each decision carries its reason:
+// A run may have several coordinators, each with fragments of its own (core/ids.h). Each decision carries its reason:
 // the same words in the log, in /status and in tests (reasons.h). Times are milliseconds of the caller's monotonic
 // clock. core::RoundState holds everything that a restart must find again; time estimates are not in it, and start
 // anew. One owner at a time. Source: docs/membership.md.

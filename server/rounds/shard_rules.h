@@ -2,7 +2,6 @@
 // of its own fragments by the same rules. One owner at a time.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>

@@ -18,7 +18,6 @@
 
 #include "absl/functional/function_ref.h"
 #include "core/ids.h"
-#include "core/shard.h"
 
 namespace causeway::server {
 

@@ -9,8 +9,6 @@
 
 #include <optional>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "causeway/v1/coordinator.pb.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "core/keyed_proof.h"
+#include "core/digest.h"
 #include "core/limits.h"
 
 namespace causeway::server {

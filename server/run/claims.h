@@ -14,7 +14,6 @@
 #include "absl/status/status.h"
 #include "causeway/v1/coordinator.pb.h"
 #include "core/ids.h"
-#include "core/shard.h"
 #include "server/rounds/strangers.h"
 #include "server/store/records.h"
 

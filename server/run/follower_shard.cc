@@ -1,7 +1,5 @@
 #include "server/run/follower_shard.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <utility>
 

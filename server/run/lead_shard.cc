@@ -1,7 +1,5 @@
 #include "server/run/lead_shard.h"
 
-#include <spdlog/spdlog.h>
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include "absl/strings/str_format.h"
-#include "core/check.h"
 #include "core/model_manifest.h"
 
 namespace causeway::server {

@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "core/ids.h"
 #include "core/manifest.h"
 #include "core/run_config.h"
-#include "core/shard.h"
 
 namespace causeway::server {
 

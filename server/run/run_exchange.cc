@@ -2,7 +2,6 @@
 
 #include <spdlog/spdlog.h>
 
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/clock.h"
+#include "core/ids.h"
 #include "core/run_config.h"
-#include "core/shard.h"
 #include "server/run/model_bounds.h"
 #include "server/status/status_board.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/fragment_map.h"
-#include "core/shard.h"
+#include "core/ids.h"
 #include "server/merge/contribution.h"
 #include "server/run/parameters.h"
 #include "server/store/journal.h"

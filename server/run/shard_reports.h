@@ -13,8 +13,8 @@
 
 #include "causeway/v1/coordinator.pb.h"
 #include "core/fragment_map.h"
+#include "core/ids.h"
 #include "core/mutex.h"
-#include "core/shard.h"
 #include "server/rounds/run_rules.h"
 #include "server/status/status_snapshot.h"
 

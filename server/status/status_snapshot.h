@@ -16,12 +16,11 @@
 #include <vector>
 
 #include "core/data_fingerprint.h"
-#include "core/log_figures.h"
+#include "core/ids.h"
 #include "core/membership.h"
 #include "core/progress.h"
 #include "core/run_config.h"
 #include "core/run_settings.h"
-#include "core/shard.h"
 #include "server/status/outer_gradients.h"
 #include "server/status/round_log.h"
 

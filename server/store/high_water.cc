@@ -3,15 +3,13 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <span>
 
-#include "absl/strings/str_cat.h"
 #include "core/check.h"
-#include "core/xxh3.h"
+#include "core/digest.h"
 #include "formats/atomic_file.h"
 
 namespace causeway::server {

@@ -5,7 +5,6 @@
 // A damaged slot is ignored: the other one is older by one mark. Not thread-safe.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"

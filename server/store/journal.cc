@@ -1,19 +1,15 @@
 #include "server/store/journal.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <utility>
-#include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/fault_point.h"
-#include "core/limits.h"
 #include "core/mutex.h"
 #include "formats/posix_file.h"
 #include "server/store/journal_files.h"

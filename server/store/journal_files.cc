@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,7 +14,6 @@
 #include "formats/atomic_file.h"
 #include "server/store/change_set.h"
 #include "server/store/load.h"
-#include "server/store/prune.h"
 
 namespace causeway::server {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/shard.h"
+#include "core/ids.h"
 #include "server/store/records.h"
 #include "server/store/sqlite.h"
 

@@ -5,14 +5,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
-#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
-#include "core/xxh3.h"
+#include "core/digest.h"
 #include "formats/atomic_file.h"
-#include "formats/sha256.h"
 
 namespace causeway::server {
 namespace {

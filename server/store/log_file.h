@@ -20,7 +20,6 @@
 // Source: "Protocol-Aware Recovery for Consensus-Based Storage" (FAST 2018), section 3.3.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>

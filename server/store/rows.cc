@@ -9,7 +9,7 @@
 #include "core/check.h"
 #include "core/digest.h"
 #include "core/limits.h"
-#include "core/numerics.h"
+#include "core/outer_step.h"
 #include "server/store/snapshots.h"
 
 namespace causeway::server {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/digest.h"
-#include "core/numerics.h"
+#include "core/outer_step.h"
 #include "core/random.h"
 #include "formats/atomic_file.h"
 #include "server/store/change_set.h"

@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/digest.h"
-#include "core/xxh3.h"
 #include "formats/file_digest.h"
 #include "server/store/high_water.h"
 #include "server/store/log_file.h"

@@ -10,15 +10,12 @@
 #include <cstring>
 #include <filesystem>
 #include <numeric>
-#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/digest.h"
 #include "core/limits.h"
-#include "core/xxh3.h"
 #include "formats/atomic_file.h"
-#include "formats/numbered_files.h"
 
 namespace causeway::server {
 namespace {

@@ -1,10 +1,7 @@
 #include "server/store/snapshots.h"
 
-#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
-#include <memory>
-#include <span>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -14,9 +11,7 @@
 #include "core/check.h"
 #include "core/fault_point.h"
 #include "formats/atomic_file.h"
-#include "formats/file_digest.h"
 #include "formats/posix_file.h"
-#include "formats/safetensors.h"
 
 namespace causeway::server {
 namespace {

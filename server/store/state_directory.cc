@@ -4,8 +4,6 @@
 #include <sys/file.h>
 #include <sys/statvfs.h>
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 

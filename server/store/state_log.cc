@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/check.h"
-#include "formats/atomic_file.h"
 #include "formats/file_digest.h"
 
 namespace causeway::server {

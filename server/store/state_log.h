@@ -23,7 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/clock.h"
-#include "formats/numbered_files.h"
+#include "formats/atomic_file.h"
 #include "server/store/high_water.h"
 #include "server/store/log_file.h"
 

@@ -1,8 +1,7 @@
-#include "core/keyed_proof.h"
-
 #include <gtest/gtest.h>
 
 #include "absl/strings/escaping.h"
+#include "core/digest.h"
 
 namespace causeway::core {
 namespace {

@@ -1,8 +1,8 @@
-#include "ctl/confirmation.h"
-
 #include <gtest/gtest.h>
 
 #include <sstream>
+
+#include "ctl/command_help.h"
 
 namespace causeway::ctl {
 namespace {

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_split.h"
+#include "ctl/figures_text.h"
 #include "ctl/status_command.h"
-#include "ctl/text_table.h"
 
 namespace causeway::ctl {
 namespace {

@@ -1,8 +1,7 @@
-#include "formats/levels_yaml.h"
-
 #include <gtest/gtest.h>
 
 #include "core/check.h"
+#include "formats/yaml_message.h"
 
 namespace causeway::formats {
 namespace {

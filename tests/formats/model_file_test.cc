@@ -1,9 +1,9 @@
-#include "formats/model_file.h"
-
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <random>
+
+#include "formats/model_directory.h"
 
 namespace causeway::formats {
 namespace {

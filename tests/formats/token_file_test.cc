@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/xxh3.h"
+#include "core/digest.h"
 #include "tests/folders.h"
 #include "tests/formats/run_python.h"
 #include "tests/formats/temporary_folder.h"

@@ -1,7 +1,6 @@
-#include "offload/pinned_pool.h"
-
 #include <gtest/gtest.h>
 
+#include "offload/host_array.h"
 #include "tests/offload/fake_device.h"
 
 namespace causeway::offload {

@@ -1,5 +1,3 @@
-#include "offload/scoped_device.h"
-
 #include <gmock/gmock-matchers.h>
 #include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
@@ -7,6 +5,8 @@
 #include <set>
 #include <utility>
 #include <vector>
+
+#include "offload/device.h"
 
 namespace causeway::offload {
 namespace {

@@ -1,4 +1,3 @@
-#include "offload/walk_choice.h"
 
 #include <gtest/gtest.h>
 

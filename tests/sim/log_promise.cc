@@ -7,7 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/xxh3.h"
+#include "core/digest.h"
 
 namespace causeway::sim {
 namespace {

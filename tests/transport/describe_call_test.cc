@@ -1,7 +1,7 @@
-#include "transport/describe_call.h"
-
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
+
+#include "transport/control_session.h"
 
 namespace causeway::transport {
 namespace {

@@ -1,4 +1,3 @@
-#include "transport/kernel_buffers.h"
 
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>

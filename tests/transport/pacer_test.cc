@@ -1,10 +1,10 @@
-#include "transport/pacer.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 #include <vector>
+
+#include "transport/link_meter.h"
 
 namespace causeway::transport {
 namespace {

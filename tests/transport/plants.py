@@ -19,7 +19,7 @@ PLANTS = {
         ("transport/transfer.cc", "      request.set_first_chunk(held[i]);",
          "      request.set_first_chunk(held[i] > 0 ? held[i] + 1 : 0);")],
     "pacer_saves_up_idle_time": [
-        ("transport/pacer.h", "std::max(now_us * 1000, free_at_ns_)",
+        ("transport/link_meter.h", "std::max(now_us * 1000, free_at_ns_)",
          "std::max(now_us * 1000 - int64_t{10'000'000'000}, free_at_ns_)")],
     "generation_is_not_sent": [
         ("transport/transfer.cc", "    if (generation) header.set_generation(*generation);\n", "    (void)generation;\n")],

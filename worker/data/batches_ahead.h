@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "core/ids.h"
 #include "core/thread.h"
-#include "worker/model/gpu_batch.h"
+#include "worker/model/gpu_layers.h"
 
 namespace causeway::worker {
 

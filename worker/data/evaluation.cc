@@ -10,7 +10,7 @@
 #include "core/check.h"
 #include "core/model_manifest.h"
 #include "core/random.h"
-#include "formats/byte_tokenizer.h"
+#include "formats/export_form.h"
 #include "formats/hf_config.h"
 #include "formats/model_directory.h"
 

@@ -8,7 +8,6 @@
 #include <memory>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "core/ids.h"
 #include "worker/data/corpus.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/multiversion.h"
-#include "worker/device/gemm.h"
+#include "worker/device/blas_kernels.h"
 #include "worker/device/vector_math.h"
 
 namespace causeway::worker {

@@ -5,7 +5,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/check.h"
 
 namespace causeway::worker {
 namespace {

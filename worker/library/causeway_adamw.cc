@@ -21,7 +21,6 @@
 #include "core/thread_team.h"
 #include "offload/adamw.h"
 #include "offload/calibration.h"
-#include "offload/walk_choice.h"
 #include "worker/library/causeway.h"
 #include "worker/library/entry_point.h"
 

@@ -4,7 +4,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/digest.h"
-#include "core/xxh3.h"
 #include "worker/library/causeway.h"
 #include "worker/library/entry_point.h"
 #include "worker/library/work_piece.h"

@@ -15,7 +15,6 @@ namespace causeway::worker {
 // The result of a thread's last call of the C API: a status of causeway.h and its message.
 //
 // Thread-safe: each thread has its own.
-
 struct LastError {
   int code = 0;
   std::string message, expected, got, tensor;  // empty unless the code is 1 to 5

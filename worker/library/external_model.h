@@ -15,7 +15,7 @@
 #include "core/data_fingerprint.h"
 #include "core/manifest.h"
 #include "core/run_config.h"
-#include "formats/model_file.h"
+#include "formats/model_directory.h"
 #include "worker/library/external_store.h"
 
 namespace causeway::worker {

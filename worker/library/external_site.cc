@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -12,8 +11,6 @@
 #include "core/run_config.h"
 #include "worker/device/cuda/cuda_encode_backend.h"
 #include "worker/device/device_encoder.h"
-#include "worker/library/external_model.h"
-#include "worker/library/external_store.h"
 #include "worker/library/json_object.h"
 
 namespace causeway::worker {

@@ -7,7 +7,6 @@
 // stop was requested.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>

@@ -15,8 +15,8 @@
 #include "causeway/v1/coordinator.grpc.pb.h"
 #include "core/mutex.h"
 #include "core/thread.h"
-#include "formats/model_file.h"
-#include "transport/link_options.h"
+#include "formats/model_directory.h"
+#include "transport/channel.h"
 
 namespace causeway::worker {
 

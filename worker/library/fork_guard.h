@@ -6,7 +6,6 @@
 // The child only calls close, which is safe there. Thread-safe.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "transport/channel.h"

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/json_text.h"
-#include "core/text.h"
 
 namespace causeway::worker {
 namespace {

@@ -4,7 +4,6 @@
 #include <spdlog/sinks/base_sink.h>
 
 #include <deque>
-#include <memory>
 #include <optional>
 #include <string>
 

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <map>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"

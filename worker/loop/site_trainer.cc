@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/check.h"
-#include "formats/offload_config_check.h"
+#include "formats/config_names.h"
 #include "worker/parallel/llama_trainer.h"
 #include "worker/ranks/collectives.h"
 #include "worker/ranks/rank_place.h"

@@ -23,7 +23,6 @@ namespace causeway::worker {
 // RoPE on a device: tables of the angles of each position, and the rotation of packed rows |q|k|v|.
 //
 // The reference is worker/model/llama_layers.h. One owner thread.
-
 template <typename T>
 class GpuRope {
  public:

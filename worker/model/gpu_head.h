@@ -20,7 +20,7 @@
 #include "absl/status/statusor.h"
 #include "core/check.h"
 #include "offload/device.h"
-#include "offload/pinned_pool.h"
+#include "offload/host_array.h"
 #include "worker/device/arena.h"
 #include "worker/device/compute_backend.h"
 #include "worker/model/gpu_layers.h"

@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "core/check.h"
 #include "core/model_manifest.h"
-#include "worker/model/gpu_batch.h"
 #include "worker/model/gpu_block.h"
 #include "worker/model/gpu_head.h"
-#include "worker/model/gpu_layers.h"
 #include "worker/model/llama_block.h"
 
 namespace causeway::worker {

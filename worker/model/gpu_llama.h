@@ -13,10 +13,8 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,7 +22,6 @@
 #include "core/run_config.h"
 #include "worker/device/arena.h"
 #include "worker/device/compute_backend.h"
-#include "worker/model/gpu_batch.h"
 #include "worker/model/gpu_layers.h"
 #include "worker/model/llama_model.h"
 

@@ -5,7 +5,7 @@
 #include <numbers>
 
 #include "core/multiversion.h"
-#include "worker/device/gemm.h"
+#include "worker/device/blas_kernels.h"
 #include "worker/device/vector_math.h"
 
 namespace causeway::worker {

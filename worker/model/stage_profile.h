@@ -18,7 +18,6 @@ namespace causeway::worker {
 // them beside the amounts (plan/what_if.h).
 //
 // Takes the best of several passes: other load on the machine only makes them slower. Blocks its caller.
-
 struct MachineSpeeds {
   double flops = 0;  // of a matrix product, float32, by the threads of BLAS
   // Bytes a second that one thread reads out of arrays of 256 KiB, 8 MiB and 256 MiB.

@@ -7,7 +7,6 @@
 #include "core/check.h"
 #include "core/host_limits.h"
 #include "core/random.h"
-#include "core/thread_team.h"
 
 namespace causeway::worker {
 namespace {

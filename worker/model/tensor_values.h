@@ -5,7 +5,6 @@
 // Addresses are stable for the object's life. Not synchronized: its users must coordinate their writes.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>

@@ -6,7 +6,6 @@
 #include "absl/strings/str_format.h"
 #include "core/check.h"
 #include "core/host_limits.h"
-#include "core/thread_team.h"
 #include "worker/optimizer/inner_optimizer.h"
 #include "worker/ranks/collectives.h"
 

@@ -20,7 +20,6 @@
 #include "absl/status/status.h"
 #include "core/manifest.h"
 #include "offload/host_array.h"
-#include "worker/ranks/gradient_buckets.h"
 #include "worker/ranks/rank_steps.h"
 
 namespace causeway::worker {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"

@@ -7,9 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <utility>
-#include <vector>
 
 #include "worker/data/evaluation.h"
 #include "worker/device/arena.h"

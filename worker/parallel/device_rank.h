@@ -14,14 +14,13 @@
 
 #include "absl/status/statusor.h"
 #include "core/run_config.h"
-#include "offload/pinned_pool.h"
+#include "offload/host_array.h"
 #include "worker/device/compute_backend.h"
 #include "worker/device/device_encoder.h"
 #include "worker/model/gpu_layers.h"
 #include "worker/model/tensor_values.h"
 #include "worker/parallel/model_stages.h"
 #include "worker/parallel/rank_parts.h"
-#include "worker/ranks/gradient_buckets.h"
 #include "worker/ranks/rank_steps.h"
 
 namespace causeway::worker {

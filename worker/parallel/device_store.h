@@ -15,7 +15,7 @@
 #include "replica/parameter_store.h"
 #include "replica/scheduled_reads.h"
 #include "worker/device/device_encoder.h"
-#include "worker/device/theta_gather.h"
+#include "worker/device/staged_copies.h"
 #include "worker/optimizer/device_state.h"
 
 namespace causeway::worker {

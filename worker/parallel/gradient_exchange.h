@@ -21,7 +21,6 @@
 #include "worker/model/tensor_values.h"
 #include "worker/parallel/pipeline_place.h"
 #include "worker/ranks/collectives.h"
-#include "worker/ranks/gradient_buckets.h"
 #include "worker/ranks/rank_steps.h"
 
 namespace causeway::worker {

@@ -1,7 +1,5 @@
 #include "worker/parallel/level_groups.h"
 
-#include <utility>
-
 #include "core/check.h"
 
 namespace causeway::worker {

@@ -1,7 +1,6 @@
 #include "worker/parallel/level_shards.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
@@ -9,7 +8,6 @@
 #include "replica/host_store.h"
 #include "replica/parameter_store.h"
 #include "worker/model/llama_stage.h"
-#include "worker/parallel/partitioned_values.h"
 #include "worker/parallel/pipeline_place.h"
 
 namespace causeway::worker {

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "core/check.h"
 #include "worker/parallel/pipeline_place.h"
 
 namespace causeway::worker {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "plan/pipeline_schedule.h"
-#include "worker/model/gpu_batch.h"
+#include "worker/model/gpu_layers.h"
 
 namespace causeway::worker {
 

@@ -13,7 +13,7 @@
 #include "core/run_config.h"
 #include "plan/pipeline_file.h"
 #include "worker/data/evaluation.h"
-#include "worker/model/gpu_batch.h"
+#include "worker/model/gpu_layers.h"
 #include "worker/model/llama_stage.h"
 #include "worker/parallel/stage_runner.h"
 

@@ -1,7 +1,6 @@
 #include "worker/parallel/partition_layout.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace causeway::worker {
 

@@ -1,7 +1,6 @@
 #include "worker/parallel/stage_models.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "core/check.h"
 #include "worker/model/llama_block.h"

@@ -12,7 +12,6 @@
 
 #include <map>
 #include <memory>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "worker/parallel/gathered_stages.h"

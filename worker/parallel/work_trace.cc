@@ -1,7 +1,6 @@
 #include "worker/parallel/work_trace.h"
 
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "core/check.h"
 

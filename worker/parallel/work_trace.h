@@ -6,7 +6,6 @@
 // The first event has the resources' speeds. Only the first steps are traced. One owner thread.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>

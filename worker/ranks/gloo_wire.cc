@@ -1,6 +1,5 @@
 #include "worker/ranks/gloo_wire.h"
 
-#include <gloo/context.h>
 #include <gloo/transport/context.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
@@ -10,7 +9,6 @@
 #include <array>
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <exception>
 #include <map>
 #include <set>

@@ -5,7 +5,6 @@
 
 #include <cstdlib>
 #include <map>
-#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"

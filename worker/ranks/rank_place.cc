@@ -17,7 +17,7 @@
 #include "absl/strings/str_format.h"
 #include "core/address.h"
 #include "core/check.h"
-#include "core/keyed_proof.h"
+#include "core/digest.h"
 #include "core/random.h"
 #include "core/text.h"
 #include "formats/named_file.h"

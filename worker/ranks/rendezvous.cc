@@ -6,11 +6,8 @@
 
 #include <chrono>
 #include <map>
-#include <memory>
 #include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -22,7 +19,6 @@
 #include "core/text.h"
 #include "core/thread.h"
 #include "worker/ranks/host_address.h"
-#include "worker/ranks/rank_place.h"
 
 namespace causeway::worker {
 

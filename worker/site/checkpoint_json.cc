@@ -8,7 +8,6 @@
 #include "core/check.h"
 #include "core/digest.h"
 #include "core/json_text.h"
-#include "core/xxh3.h"
 
 namespace causeway::worker {
 namespace {

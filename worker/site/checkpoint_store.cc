@@ -9,9 +9,7 @@
 #include "core/aligned.h"
 #include "core/check.h"
 #include "formats/atomic_file.h"
-#include "formats/numbered_files.h"
 #include "formats/safetensors.h"
-#include "worker/site/checkpoint_json.h"
 #include "worker/site/site_transfers.h"
 
 namespace causeway::worker {

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/check.h"
 #include "formats/run_yaml.h"
 #include "worker/site/site_state.h"
 

@@ -1,7 +1,6 @@
 #include "worker/site/site_rules.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 

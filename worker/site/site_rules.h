@@ -12,7 +12,6 @@
 
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "transport/coordinator_link.h"
 #include "worker/site/join_rules.h"

@@ -43,7 +43,6 @@ namespace causeway::worker {
 // another site computes more slowly than we do, and no delay helps: covering it would only let us run further ahead,
 // wait longer and ask for more. Source: Streaming DiLoCo (arXiv 2501.18512, section 2.2) has τ as a constant; its
 // choice from measurement is ours. One owner at a time.
-
 class SyncDelay {
  public:
   SyncDelay(core::Step sync_every, int num_fragments);

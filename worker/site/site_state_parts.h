@@ -1,7 +1,7 @@
 // The state that a process needs to continue a site, as named pieces of memory that a program keeps with its own
 // checkpoint.
 //
-//   "site.json"                      run, site, session, lineage, step, versions (worker/site/checkpoint_json.h), and
+//   "site.json"                      run, site, session, lineage, step, versions (worker/site/site_checkpoint.h), and
 //                                    the digest of θ that goes with it
 //   "3.anchor", "3.momentum", …      arrays of fragment 3
 //   "3.chunks"                       its contribution, if sent and not admitted
@@ -9,8 +9,6 @@
 // Constant once made; thread-safe to read.
 #pragma once
 
-#include <map>
-#include <memory>
 #include <span>
 #include <string>
 #include <utility>

@@ -21,7 +21,6 @@
 namespace causeway::worker {
 
 // A thread that runs tasks in the order posted, for work that the step loop must not wait for. Thread-safe.
-
 class TaskThread {
  public:
   TaskThread() : thread_([this] { Run(); }) {}

@@ -16,8 +16,8 @@
 #include "tests/worker/ranks/thread_wire.h"
 #include "worker/device/blas_kernels.h"
 #include "worker/model/llama_model.h"
-#include "worker/ranks/gradient_buckets.h"
 #include "worker/ranks/ordered_collectives.h"
+#include "worker/ranks/rank_steps.h"
 
 ABSL_FLAG(int, ranks, 2, "ranks of the site");
 ABSL_FLAG(int64_t, layers, 12, "layers of the model");

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "formats/model_file.h"
+#include "formats/model_directory.h"
 #include "tests/formats/temporary_folder.h"
 
 namespace causeway::server {

@@ -8,9 +8,9 @@
 
 #include "codecs/chunk_plan.h"
 #include "codecs/chunk_writer.h"
+#include "core/ids.h"
 #include "core/manifest.h"
 #include "core/run_config.h"
-#include "core/shard.h"
 #include "server/run/run_exchange.h"
 #include "tests/core/fake_clock.h"
 #include "transport/messages.h"

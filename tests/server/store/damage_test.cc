@@ -1,6 +1,6 @@
 #include <tuple>
 
-#include "core/numerics.h"
+#include "core/outer_step.h"
 #include "tests/server/store/journal_for_test.h"
 
 namespace causeway::server {

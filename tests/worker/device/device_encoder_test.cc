@@ -15,7 +15,7 @@
 #include "replica/host_store.h"
 #include "replica/replica.h"
 #include "tests/worker/device/fake_backend.h"
-#include "worker/device/theta_gather.h"
+#include "worker/device/staged_copies.h"
 #include "worker/site/movers.h"
 
 namespace causeway::worker {

@@ -11,7 +11,7 @@
 #include "core/random.h"
 #include "tests/worker/device/kernel_runs.h"
 #include "tests/worker/model/test_values.h"
-#include "worker/model/gpu_batch.h"
+#include "worker/model/gpu_layers.h"
 
 namespace causeway::worker {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "core/check.h"
 #include "core/random.h"
-#include "worker/device/gemm.h"
+#include "worker/device/blas_kernels.h"
 #include "worker/device/product_attention.h"
 
 namespace causeway::worker {

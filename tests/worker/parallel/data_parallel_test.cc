@@ -11,7 +11,6 @@
 #include "tests/worker/ranks/gloo_ranks.h"
 #include "worker/data/site_batches.h"
 #include "worker/parallel/trainer.h"
-#include "worker/ranks/gradient_buckets.h"
 #include "worker/ranks/rank_steps.h"
 
 namespace causeway::worker {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
-#include "formats/levels_yaml.h"
+#include "formats/yaml_message.h"
 #include "tests/worker/model/test_values.h"
 #include "tests/worker/ranks/fake_nccl_ranks.h"
 #include "tests/worker/ranks/gloo_ranks.h"

@@ -8,8 +8,6 @@
 #include <array>
 #include <cmath>
 #include <unordered_map>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"

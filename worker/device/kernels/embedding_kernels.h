@@ -38,7 +38,7 @@ struct EmbeddingKernel {
 };
 
 // Share j is the sum of the rows order[begins[j]] to order[ends[j] − 1] of dy, in their order. The first `partial`
-// shares are written to partials[j], the others are added to dw[tokens[j]] (worker/model/gpu_batch.h).
+// shares are written to partials[j], the others are added to dw[tokens[j]] (worker/model/gpu_layers.h).
 template <typename T>
 struct EmbeddingBackwardKernel {
   const int32_t *order, *tokens, *begins, *ends;

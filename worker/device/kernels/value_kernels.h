@@ -2,7 +2,7 @@
 // host's: the CUDA backend compiles those that are marked kHostsBits without contraction of products and sums.
 #pragma once
 
-#include "core/outer_step_value.h"
+#include "core/outer_step.h"
 #include "worker/device/kernels/values.h"
 
 namespace causeway::worker {

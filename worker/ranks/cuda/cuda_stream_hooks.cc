@@ -3,7 +3,6 @@
 #include <cuda_runtime_api.h>
 
 #include <deque>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

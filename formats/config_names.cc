@@ -1,4 +1,4 @@
-#include "formats/offload_config_check.h"
+#include "formats/config_names.h"
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"

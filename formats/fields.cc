@@ -1,4 +1,4 @@
-#include "formats/json_fields.h"
+#include "formats/fields.h"
 
 #include <charconv>
 
