@@ -17,7 +17,6 @@
 #include "absl/status/statusor.h"
 #include "codecs/chunk.h"
 #include "core/buffer_pool.h"
-#include "core/bytes.h"
 
 namespace causeway::codecs {
 

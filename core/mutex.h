@@ -40,13 +40,6 @@ class ABSL_LOCKABLE Mutex {
 // A condition on which threads wait with a mutex held: that something under it has changed.
 class Condition {
  public:
-  void NotifyOne() {
-    if (Simulation* const simulation = TheSimulation()) {
-      simulation->WakeOne(this);
-    } else {
-      changed_.notify_one();
-    }
-  }
   void NotifyAll() {
     if (Simulation* const simulation = TheSimulation()) {
       simulation->WakeAll(this);

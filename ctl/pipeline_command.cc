@@ -101,11 +101,6 @@ std::string Why(const plan::GridRow& best, const plan::GridRow& next) {
                          NameOf(next), parts.empty() ? "nothing apart" : absl::StrJoin(parts, ", "));
 }
 
-template <typename... Parts>
-absl::Status BadGridFlag(const char* flag, const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat("plan pipeline: --", flag, ": expected ", parts...));
-}
-
 using plan::Operation;
 using plan::OperationKind;
 using plan::PipelineSchedule;
@@ -352,12 +347,10 @@ std::string GridJson(const std::vector<plan::GridRow>& rows) {
 absl::Status RunGridCommand(bool json, const std::vector<std::string>& costs_paths, double memory_bytes) {
   plan::GridInput input{
       .ranks = absl::GetFlag(FLAGS_ranks), .batch = absl::GetFlag(FLAGS_batch), .memory_bytes = memory_bytes};
-  if (input.ranks < 1 || input.ranks > kMostRanks)
-    return BadGridFlag("ranks", "1 to ", kMostRanks, ", got ", input.ranks);
-  if (input.batch < 1 || input.batch > kMostBatch)
-    return BadGridFlag("batch", "1 to ", kMostBatch, ", got ", input.batch);
+  if (input.ranks < 1 || input.ranks > kMostRanks) return BadFlag("ranks", "1 to ", kMostRanks, ", got ", input.ranks);
+  if (input.batch < 1 || input.batch > kMostBatch) return BadFlag("batch", "1 to ", kMostBatch, ", got ", input.batch);
   const std::string levels = absl::GetFlag(FLAGS_levels);
-  if (levels.empty()) return BadGridFlag("levels", "a file of link levels, got none");
+  if (levels.empty()) return BadFlag("levels", "a file of link levels, got none");
   ASSIGN_OR_RETURN(input.levels, formats::ReadLevelsYaml(levels));
   for (const std::string& path : costs_paths) {
     ASSIGN_OR_RETURN(const std::string text, formats::ReadTextFile(path, kMaxGridBytes));

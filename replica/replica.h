@@ -23,7 +23,6 @@
 #include "codecs/error_feedback.h"
 #include "core/aligned.h"
 #include "core/buffer_pool.h"
-#include "core/bytes.h"
 #include "core/dtype.h"
 #include "core/fragment_map.h"
 #include "core/fragment_state.h"

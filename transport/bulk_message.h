@@ -10,7 +10,7 @@
 #include <string>
 
 #include "causeway/v1/coordinator.pb.h"
-#include "core/bytes.h"
+#include "core/buffer_pool.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/support/byte_buffer.h"
 

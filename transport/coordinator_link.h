@@ -16,7 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/bytes.h"
+#include "core/buffer_pool.h"
 #include "core/data_fingerprint.h"
 #include "core/fragment_map.h"
 #include "core/fragment_state.h"

@@ -54,9 +54,30 @@ class JsonWriter {
     Value(value);
   }
 
+  // A whole object: names and values in turn.
+  template <typename T, typename... More>
+  void Object(std::string_view name, const T& value, const More&... more) {
+    BeginObject();
+    Members(name, value, more...);
+    EndObject();
+  }
+
+  // Null, or what `write` writes of it.
+  template <typename T>
+  void OrNull(std::string_view name, const std::optional<T>& value, const auto& write) {
+    Key(name);
+    value ? write(*value) : Null();
+  }
+
   std::string Take() && { return std::move(text_); }
 
  private:
+  template <typename T, typename... More>
+  void Members(std::string_view name, const T& value, const More&... more) {
+    Member(name, value);
+    if constexpr (sizeof...(more) > 0) Members(more...);
+  }
+
   void Separate() {
     if (separate_) text_.push_back(',');
   }

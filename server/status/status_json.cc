@@ -41,11 +41,7 @@ void WriteLevels(JsonWriter& json, const std::vector<core::LevelTraffic>& levels
   json.Key("levels");
   json.BeginArray();
   for (const core::LevelTraffic& level : levels) {
-    json.BeginObject();
-    json.Member("name", level.name);
-    json.Member("predicted_bytes", level.predicted);
-    json.Member("measured_bytes", level.measured);
-    json.EndObject();
+    json.Object("name", level.name, "predicted_bytes", level.predicted, "measured_bytes", level.measured);
   }
   json.EndArray();
 }
@@ -67,14 +63,9 @@ void WriteOffload(JsonWriter& json, const std::optional<core::OffloadProgress>& 
   json.Member("waited_for_copies_s", offload->waited_s);
   if (!reduced && (offload->resident > 0 || offload->to_device_bytes > 0)) {
     json.Key("device");
-    json.BeginObject();
-    json.Member("resident", offload->resident);
-    json.Member("device_subgroups", offload->device_subgroups);
-    json.Member("cpu_subgroups", offload->cpu_subgroups);
-    json.Member("to_device_bytes", offload->to_device_bytes);
-    json.Member("to_host_bytes", offload->to_host_bytes);
-    json.Member("early_gradient_bytes", offload->early_gradient_bytes);
-    json.EndObject();
+    json.Object("resident", offload->resident, "device_subgroups", offload->device_subgroups, "cpu_subgroups",
+                offload->cpu_subgroups, "to_device_bytes", offload->to_device_bytes, "to_host_bytes",
+                offload->to_host_bytes, "early_gradient_bytes", offload->early_gradient_bytes);
   }
   json.EndObject();
 }
@@ -122,10 +113,7 @@ void WriteDigests(JsonWriter& json, const SiteStatus& site, bool reduced) {
   for (const auto& [fragment, anchor] : site.progress->digests) {
     if (reduced && !Mismatches(site, fragment)) continue;
     json.Key(std::to_string(fragment));
-    json.BeginObject();
-    json.Member("version", anchor.version);
-    json.Member("digest", core::DigestText(anchor.digest));
-    json.EndObject();
+    json.Object("version", anchor.version, "digest", core::DigestText(anchor.digest));
   }
   json.EndObject();
   json.Member("digests_matching", site.progress->digests.size() - site.mismatches.size());
@@ -148,12 +136,8 @@ void WriteFragments(JsonWriter& json, const core::Progress& progress, bool reduc
 
 void WriteLink(JsonWriter& json, const core::LinkProgress& link) {
   json.Key("link");
-  json.BeginObject();
-  json.Member("up_bytes_per_s", Known(link.up_bytes_per_s));
-  json.Member("down_bytes_per_s", Known(link.down_bytes_per_s));
-  json.Member("round_trip_s", Known(link.round_trip_s));
-  json.Member("channels", link.channels);
-  json.EndObject();
+  json.Object("up_bytes_per_s", Known(link.up_bytes_per_s), "down_bytes_per_s", Known(link.down_bytes_per_s),
+              "round_trip_s", Known(link.round_trip_s), "channels", link.channels);
 }
 
 void WriteLosses(JsonWriter& json, const SiteStatus& site, size_t most) {
@@ -197,12 +181,9 @@ void WriteProgress(JsonWriter& json, const core::Progress& progress, bool reduce
 }
 
 void WriteData(JsonWriter& json, std::string_view name, const std::optional<core::DataFingerprint>& data) {
-  json.Key(name);
-  if (!data) return json.Null();
-  json.BeginObject();
-  json.Member("tokens", data->tokens);
-  json.Member("fingerprint", core::DigestText(data->digest));
-  json.EndObject();
+  json.OrNull(name, data, [&](const core::DataFingerprint& known) {
+    json.Object("tokens", known.tokens, "fingerprint", core::DigestText(known.digest));
+  });
 }
 
 void WriteTaking(JsonWriter& json, const SiteStatus& site, bool reduced) {
@@ -217,36 +198,15 @@ void WriteTaking(JsonWriter& json, const SiteStatus& site, bool reduced) {
   json.Member("rival", Shortened(site.rival, reduced));
   json.Member("lease_s_left", site.lease_s_left);
   json.Member("merged_weight", site.merged_weight);
-  json.Key("last_merged");
-  if (const auto& merged = site.last_merged) {
-    json.BeginObject();
-    json.Member("fragment", merged->fragment);
-    json.Member("version", merged->version);
-    json.Member("unix_ms", merged->unix_ms);
-    json.EndObject();
-  } else {
-    json.Null();
-  }
-  json.Key("cosine");
-  if (const auto& cosine = site.cosine) {
-    json.BeginObject();
-    json.Member("fragment", cosine->fragment);
-    json.Member("version", cosine->version);
-    json.Member("value", Rounded(cosine->value));
-    json.EndObject();
-  } else {
-    json.Null();
-  }
-  json.Key("missed");
-  if (const auto& missed = site.missed) {
-    json.BeginObject();
-    json.Member("fragment", missed->fragment);
-    json.Member("version", missed->version);
-    json.Member("reason", Shortened(missed->reason, reduced));
-    json.EndObject();
-  } else {
-    json.Null();
-  }
+  json.OrNull("last_merged", site.last_merged, [&](const auto& merged) {
+    json.Object("fragment", merged.fragment, "version", merged.version, "unix_ms", merged.unix_ms);
+  });
+  json.OrNull("cosine", site.cosine, [&](const auto& cosine) {
+    json.Object("fragment", cosine.fragment, "version", cosine.version, "value", Rounded(cosine.value));
+  });
+  json.OrNull("missed", site.missed, [&](const auto& missed) {
+    json.Object("fragment", missed.fragment, "version", missed.version, "reason", Shortened(missed.reason, reduced));
+  });
 }
 
 void WriteSite(JsonWriter& json, const SiteStatus& site, bool reduced, size_t loss_points) {
@@ -301,14 +261,8 @@ void WriteFragment(JsonWriter& json, const FragmentStatus& fragment, bool reduce
 
 void WriteAlarms(JsonWriter& json, const StatusSnapshot& snapshot) {
   WriteArray(json, "alarms", snapshot.alarms, [&](const Alarm& alarm) {
-    json.BeginObject();
-    json.Member("name", alarm.name);
-    json.Member("severity", SeverityName(alarm.severity));
-    json.Member("site", alarm.site);
-    json.Member("fragment", alarm.fragment);
-    json.Member("text", alarm.text);
-    json.Member("since_unix_ms", alarm.since_unix_ms);
-    json.EndObject();
+    json.Object("name", alarm.name, "severity", SeverityName(alarm.severity), "site", alarm.site, "fragment",
+                alarm.fragment, "text", alarm.text, "since_unix_ms", alarm.since_unix_ms);
   });
 }
 
@@ -342,27 +296,17 @@ void WriteEvalLoss(JsonWriter& json, const StatusSnapshot& snapshot) {
   json.Member("latest", snapshot.eval_loss_latest);
   WriteVersions(json, snapshot.eval_loss_versions);
   WriteArray(json, "history", snapshot.eval_history, [&](const EvalPoint& point) {
-    json.BeginObject();
-    json.Member("unix_ms", point.unix_ms);
-    json.Member("version", point.version);
-    json.Member("loss", Rounded(point.loss));
-    json.EndObject();
+    json.Object("unix_ms", point.unix_ms, "version", point.version, "loss", Rounded(point.loss));
   });
   json.EndObject();
 }
 
 void WriteCodec(JsonWriter& json, const StatusSnapshot& snapshot) {
   json.Key("codec");
-  json.BeginObject();
-  json.Member("up", core::CodecName(snapshot.codec.up));
-  json.Member("down", core::CodecName(snapshot.codec.down));
-  json.Member("auto_up", !snapshot.codec.allow_up.empty());
-  json.Member("auto_down", snapshot.codec.chooses_down());
-  json.Member("reason_up", snapshot.codec_reason_up);
-  json.Member("reason_down", snapshot.codec_reason_down);
-  json.Member("feedback_up", double{snapshot.codec.feedback_up});
-  json.Member("feedback_down", double{snapshot.codec.feedback_down});
-  json.EndObject();
+  json.Object("up", core::CodecName(snapshot.codec.up), "down", core::CodecName(snapshot.codec.down),  //
+              "auto_up", !snapshot.codec.allow_up.empty(), "auto_down", snapshot.codec.chooses_down(), "reason_up",
+              snapshot.codec_reason_up, "reason_down", snapshot.codec_reason_down,  //
+              "feedback_up", double{snapshot.codec.feedback_up}, "feedback_down", double{snapshot.codec.feedback_down});
 }
 
 void WriteScrub(JsonWriter& json, const ScrubStatus& scrub) {
@@ -384,14 +328,7 @@ void WriteHost(JsonWriter& json, const StatusSnapshot& snapshot) {
   json.Member("slowest_sync_s", snapshot.syncs.slowest_s);
   WriteScrub(json, snapshot.scrub);
   json.EndObject();
-  json.Key("certificate");
-  if (host.certificate_expires_unix_s) {
-    json.BeginObject();
-    json.Member("expires_unix_s", *host.certificate_expires_unix_s);
-    json.EndObject();
-  } else {
-    json.Null();
-  }
+  json.OrNull("certificate", host.certificate_expires_unix_s, [&](int64_t s) { json.Object("expires_unix_s", s); });
 }
 
 void WriteRun(JsonWriter& json, const StatusSnapshot& snapshot, bool reduced) {

@@ -11,8 +11,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/check.h"
+#include "core/environment.h"
 #include "formats/run_yaml.h"
-#include "worker/ranks/temporary_files.h"
 
 namespace causeway::worker {
 namespace {
@@ -41,7 +41,7 @@ absl::Status SendFile(RankControl& control, const std::string& path, int64_t byt
 }
 
 absl::Status ReceiveFile(RankControl& control, int64_t bytes, Trainer& trainer) {
-  ASSIGN_OR_RETURN(std::string path, FolderForTemporaryFiles());
+  ASSIGN_OR_RETURN(std::string path, core::FolderForTemporaryFiles());
   path += "/causeway-trainer-XXXXXX";
   const int descriptor = mkstemp(path.data());
   if (descriptor < 0) return absl::UnavailableError(absl::StrCat("expected to write ", path, ", could not"));

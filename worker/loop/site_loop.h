@@ -19,7 +19,6 @@
 #include "transport/coordinator_link.h"
 #include "worker/data/evaluation.h"
 #include "worker/loop/exports.h"
-#include "worker/loop/newest_copy.h"
 #include "worker/loop/training_log.h"
 #include "worker/parallel/trainer.h"
 #include "worker/site/checkpoint_store.h"

@@ -20,8 +20,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/clock.h"
+#include "core/environment.h"
 #include "worker/ranks/rank_place.h"
-#include "worker/ranks/temporary_files.h"
 
 namespace causeway::worker {
 namespace {
@@ -108,7 +108,7 @@ std::vector<int> ShareOfCores(const std::vector<int>& cores, int rank, int ranks
 }
 
 int LaunchRanks(const LaunchOptions& options, const std::function<bool(int64_t timeout_ms)>& stop_signal) {
-  const absl::StatusOr<std::string> temporary = FolderForTemporaryFiles();
+  const absl::StatusOr<std::string> temporary = core::FolderForTemporaryFiles();
   std::string folder = absl::StrCat(temporary.value_or(""), "/", kFolder, "XXXXXX");
   const size_t bytes = folder.size() + std::strlen(kMeetingPlace), most = sizeof(sockaddr_un::sun_path) - 1;
   if (!temporary.ok() || bytes > most) {

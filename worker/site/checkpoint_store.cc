@@ -10,6 +10,7 @@
 #include "core/check.h"
 #include "formats/atomic_file.h"
 #include "formats/safetensors.h"
+#include "worker/site/checkpoint_json.h"
 #include "worker/site/site_transfers.h"
 
 namespace causeway::worker {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/bytes.h"
+#include "core/buffer_pool.h"
 #include "core/ids.h"
 #include "core/run_settings.h"
 #include "core/schedule.h"

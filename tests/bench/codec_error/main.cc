@@ -21,7 +21,7 @@
 #include "codecs/chunk.h"
 #include "codecs/compression.h"
 #include "codecs/error_feedback.h"
-#include "core/bytes.h"
+#include "core/buffer_pool.h"
 #include "core/check.h"
 #include "core/random.h"
 #include "formats/safetensors.h"

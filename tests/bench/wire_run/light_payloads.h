@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/bytes.h"
+#include "core/buffer_pool.h"
 #include "core/fragment_map.h"
 #include "core/run_config.h"
 

@@ -1,6 +1,7 @@
 #include "worker/device/cuda/cuda_backend.h"
 
 #include <cuda_runtime_api.h>
+#include <spdlog/spdlog.h>
 
 #include <map>
 #include <utility>
@@ -10,11 +11,12 @@
 #include "core/check.h"
 #include "offload/cuda/cuda_device.h"
 #include "offload/cuda/current_device.h"
-#include "worker/device/cuda/choose_attention.h"
 #include "worker/device/cuda/cublas_lt.h"
 #include "worker/device/cuda/cuda_encode_backend.h"
+#include "worker/device/cuda/cudnn_attention.h"
 #include "worker/device/cuda/launch_kernel.h"
 #include "worker/device/cuda/matrix_products.h"
+#include "worker/device/product_attention.h"
 
 namespace causeway::worker {
 namespace {
@@ -70,6 +72,18 @@ absl::StatusOr<std::unique_ptr<DeviceAttention>> CudaBackend::MakeAttention(cons
 }
 
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceAttention>> ChooseAttention(const GpuAttentionChoice& choice,
+                                                                 offload::CudaDevice* device, ComputeBackend* backend) {
+  const auto own = [&] { return MakeProductAttention(choice.shape, choice.type, backend); };
+  if (choice.kind == AttentionKind::kOwn || choice.type == ValueType::kFloat32) return own();
+  auto fused = MakeCudnnAttention(choice.shape, choice.library_directory, device);
+  if (fused.ok() || choice.kind == AttentionKind::kCudnn) return fused;
+  auto products = own();
+  spdlog::warn("attention by matrix products, which is slower and takes {:.1f} MB for its scores: {}",
+               static_cast<double>(products->buffer_bytes()) / 1e6, std::string(fused.status().message()));
+  return products;
+}
 
 int VisibleGpus() {
   int devices = 0;
