@@ -24,7 +24,7 @@ float GainFor(float beta);
 
 class ChunkWriter {
  public:
-  // The chunk's size must be within core::kMaxChunkBytes, as all of PlanChunks are.
+  // REQUIRES: the chunk's size is within core::kMaxChunkBytes, as all of PlanChunks are.
   ChunkWriter(const ChunkSpan& span, float gain);
   // The same in memory of ChunkBytes, which outlives it. Multiples of 64 bytes let kernels write whole lines.
   ChunkWriter(const ChunkSpan& span, float gain, std::span<char> bytes);

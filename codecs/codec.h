@@ -93,7 +93,7 @@ bool Supported(Target target);          // by this processor and this build
 // program, so that no comparison runs with the wrong target.
 Target ActiveTarget();
 
-// The codec with that number; it is never destroyed. A target must be supported.
+// The codec with that number; it is never destroyed. REQUIRES: Supported(target).
 const Codec& GetCodec(core::CodecId id);
 const Codec& GetCodec(core::CodecId id, Target target);
 

@@ -25,7 +25,7 @@ GroupLimits ReadGroupLimits(const std::string& root = "");
 
 // At least 1; in a simulation always 1. Read once.
 int UsableCores();
-// From here on at most that number. To be called before the first UsableCores.
+// From here on at most that number. REQUIRES: UsableCores was not called yet.
 void LimitCores(int cores);
 
 // The bytes that could be allocated now without swapping.

@@ -16,8 +16,7 @@ namespace causeway::core {
 Manifest LlamaManifest(const LlamaConfig& config);
 Manifest SyntheticManifest(const SyntheticConfig& config);
 
-// The manifest of the run's model, which must not be external: the sites bring an external model's manifest, and the
-// caller must have checked.
+// The manifest of the run's model. REQUIRES: its kind is not external, whose manifest the sites bring.
 Manifest ModelManifest(const RunConfig& config);
 
 }  // namespace causeway::core

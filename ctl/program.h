@@ -54,8 +54,8 @@ int Fail(ExitCode code, const absl::Status& status);
 int EndOutput(int code);
 
 // From here on SIGTERM, SIGINT, SIGHUP, and SIGUSR1, SIGUSR2 and SIGXCPU, by which batch systems warn, do not end the
-// program: WaitForStopSignal reports them. SIGHUP stays ignored where it is, as under nohup. Call first in main, after
-// PrepareStandardStreams.
+// program: WaitForStopSignal reports them. SIGHUP stays ignored where it is, as under nohup.
+// REQUIRES: PrepareStandardStreams alone was called before.
 void CatchStopSignals();
 
 // Waits up to `timeout_ms` for one of them. True if it came.
@@ -72,13 +72,12 @@ class StopSignals {
   std::jthread thread_;
 };
 
-// The heap of a program through which large payloads pass. Call SetUpHeap first in main.
+// The heap of a program through which large payloads pass. REQUIRES: no other thread has allocated yet.
 //
 // By default glibc maps each chunk on its own, gives it back when it is freed, and faults every byte of the next one in
 // again, which costs more than the chunk's way through gRPC; and each of gRPC's threads has its own arena, so that no
 // other thread reuses memory that one has freed. Here chunks share one arena, which stays; arrays of parameters are
 // mapped.
-
 void SetUpHeap();
 
 // Whether this process may start the threads that it needs. Without them it would end, or wait for ever, somewhere in a

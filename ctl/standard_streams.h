@@ -5,9 +5,9 @@
 namespace causeway::ctl {
 
 // Ignores SIGPIPE, so that a reader that has gone ends no program, and SIGXFSZ, so that a file that would be longer
-// than `ulimit -f` allows is an error of its writer. Call first in main. In a program that calls it, those of the three
-// that are closed are opened on /dev/null before anything else happens, so that no file or connection takes their
-// numbers and then gets what is meant for them.
+// than `ulimit -f` allows is an error of its writer. In a program that calls it, those of the three that are
+// closed are opened on /dev/null before anything else happens, so that no file or connection takes their numbers and
+// then gets what is meant for them. REQUIRES: it is main's first call.
 void PrepareStandardStreams();
 
 // Writes what was printed, and says whether all of it so far has reached standard output: false, with errno of the

@@ -30,8 +30,8 @@ struct TensorData {
 // The form of values in a file: float32 with all bits, or bfloat16, rounded to nearest, ties to even.
 enum class ValueType { kFloat32, kBfloat16 };
 
-// Writes all tensors as values of this type, in the given order. Names must be unique, and the folder must exist.
-// Returns the digest of the file.
+// Writes all tensors as values of this type, in the given order.
+// REQUIRES: names are unique, and the folder exists. RETURNS: the digest of the file.
 absl::StatusOr<FileDigest> WriteSafetensors(const std::string& path, std::span<const TensorData> tensors,
                                             const std::map<std::string, std::string>& metadata,
                                             ValueType type = ValueType::kFloat32);

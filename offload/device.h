@@ -7,8 +7,8 @@
 //
 // kSync is for contributions, which another thread encodes in parallel.
 //
-// Nothing here blocks except AwaitOnHost. Host memory that is copied must not change until the copy is done, which only
-// events tell. Errors of queued work show in status() from then on, and work queued after them does nothing.
+// Nothing here blocks except AwaitOnHost. REQUIRES: host memory that is copied does not change until the copy is done,
+// which only events tell. Errors of queued work show in status() from then on, and work queued after them does nothing.
 // Implementations: offload/cuda/cuda_device.h, and tests/offload/fake_device.h on the host alone. Queueing is for one
 // thread at a time and queue; different queues may be used from different threads.
 #pragma once

@@ -119,7 +119,7 @@ class ParameterStore {
     return moved;
   }
 
-  // Called on the step thread at the end of each Move: for a trainer that keeps copies of θ. Before the first Move.
+  // Called on the step thread at the end of each Move: for a trainer that keeps copies of θ. REQUIRES: no Move yet.
   void SetObserver(Observer observer) { observer_ = std::move(observer); }
 
   // θ as it is now, at once.

@@ -90,7 +90,7 @@ class LinkListener {
   virtual void OnFailure(const absl::Status& status) = 0;
 };
 
-// A fragment's payload to send. The chunks must not change until `done`.
+// A fragment's payload to send. REQUIRES: the chunks do not change until `done`.
 struct UploadRequest {
   bool initial = false;  // the initial parameters instead of a contribution
   int64_t stay = 0;      // for a contribution: the stay in which it was made. 0: the link's

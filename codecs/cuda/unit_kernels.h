@@ -17,9 +17,8 @@
 //
 //   warp   |thread 0 … 15: block b|thread 16 … 31: block b + 1|        sums end in shuffles, bits in ballots
 //
-// Every function must be called by all threads of the warp together. For .cu files, compiled with --fmad=false, so that
-// the only fused multiply-adds are the explicit ones.
-
+// REQUIRES, of every function: all threads of the warp call it together. For .cu files, compiled with --fmad=false, so
+// that the only fused multiply-adds are the explicit ones.
 namespace causeway::codecs::simd {
 
 struct HalfWarp {

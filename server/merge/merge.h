@@ -74,9 +74,10 @@ struct MergeResult {
 std::vector<float> NormalizedWeights(std::span<const double> weights);
 
 // Merges one round into `state` (version + 1) and passes each chunk of the update to `emit`, in unit order: one call at
-// a time, each seeing the effects of earlier ones, but on the thread that made the missing chunk. `emit` must not touch
-// `state`; while it runs, the other threads merge at most core::ThreadTeam::window() items further. `inputs` must be in
-// bytewise order of site names, and state.residual must exist if feedback_down is not 0.
+// a time, each seeing the effects of earlier ones, but on the thread that made the missing chunk. While it runs,
+// the other threads merge at most core::ThreadTeam::window() items further.
+// REQUIRES: `emit` does not touch `state`; `inputs` are in bytewise order of site names; state.residual exists if
+// feedback_down is not 0.
 MergeResult Merge(const core::Fragment& fragment, std::span<const MergeInput> inputs, const MergeSettings& settings,
                   FragmentState& state, const std::function<void(std::string chunk)>& emit);
 

@@ -80,7 +80,7 @@ class Rebuild {
   std::string Progress();  // what it has, or waits for; after Save, what it has done
   bool complete();         // everything has arrived: Save may be called, and no other call follows
   bool undecided();        // with an own state: its sites have come, and no two agree on what is newer
-  // To be called once. Afterwards the journal can only be closed.
+  // REQUIRES: complete(), and no Save before. Afterwards the journal can only be closed.
   absl::Status Save(Journal& journal);
 
  private:

@@ -56,8 +56,8 @@ class ModelFact {
   bool Declare(const core::FragmentMap& map);
 
   // Takes over shard 0's statement about the model, if any. True if it replaces the model here. FAILED_PRECONDITION
-  // names both models if it cannot: sites have trained this one, or its number is as high. Not to be called while the
-  // model is being saved.
+  // names both models if it cannot: sites have trained this one, or its number is as high.
+  // REQUIRES: the model is not being saved.
   absl::StatusOr<bool> Follow(std::optional<uint64_t> generation, const std::optional<core::FragmentMap>& map,
                               bool trained);
 

@@ -65,7 +65,7 @@ class Admission {
 
   // ---- The sites' data ----
   void RestoreData(core::DataOfSites known) { data_ = DataFact(config_.data, std::move(known)); }
-  // To be called before the joiner counts as in the run: data of a run without sites gives way, as a model does.
+  // Data of a run without sites gives way, as a model does. REQUIRES: the joiner does not count as in the run yet.
   void DeclareData(const core::SiteId& site, const core::SiteData& data, const RunRules& rules, Outbox& outbox);
   void ForgetData(const core::SiteId& site, Outbox& outbox);
   const DataFact& data() const { return data_; }

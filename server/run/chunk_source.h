@@ -33,7 +33,7 @@ class ChunkSource {
     std::optional<uint64_t> end;
     absl::Status error;
   };
-  // To be called first; nothing while the reader waits.
+  // RETURNS: nothing while the reader waits. REQUIRES: no Get yet.
   virtual std::optional<transport::DownloadHeader> Header(Waiter waiter) = 0;
   virtual Item Get(size_t index, Waiter waiter) = 0;
 };

@@ -68,7 +68,7 @@ class OpenUploads {
   // Those that an earlier life had admitted to the open round. DATA_LOSS names the segment.
   absl::Status Restore(core::FragmentId fragment, const std::vector<StoredContribution>& stored,
                        const core::RoundState& state, int64_t now_ms);
-  // For a round that merges it; it must be there.
+  // For a round that merges it. REQUIRES: it is there.
   std::shared_ptr<Contribution> Take(core::FragmentId fragment, const core::SiteId& site);
   void Clear(core::FragmentId fragment) { open_[fragment].clear(); }
   void Forget(const core::SiteId& site, const core::RoundState& state);  // all that was not admitted

@@ -61,7 +61,7 @@ class Waiter {
 
 class Waiters {
  public:
-  // `key` must be of the current generation: a reader of an older one is refused before it waits.
+  // REQUIRES: `key` is of the current generation: a reader of an older one is refused before it waits.
   void Add(const WaitKey& key, Waiter waiter);
 
   void Wake(const WaitKey& key);

@@ -1,5 +1,5 @@
-// The row changes of commits, as bytes: patch sets of SQLite's session extension, in its documented, stable format. The
-// tables must have primary keys.
+// The row changes of commits, as bytes: patch sets of SQLite's session extension, in its documented, stable format.
+// REQUIRES: tables with primary keys.
 #pragma once
 
 #include <string>

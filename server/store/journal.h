@@ -77,7 +77,7 @@ class Journal {
   const std::vector<std::string>& repaired()
       const;  // damage that Open has repaired: one sentence each, naming the file
 
-  // The state that earlier lives stored. To be called once, before the first Commit.
+  // RETURNS: the state that earlier lives stored. REQUIRES: no Load and no Commit before.
   absl::StatusOr<StoredRun> Load() const;
 
   void Commit(JournalEntry entry);  // returns at once; from `durable`, too
@@ -98,8 +98,8 @@ class Journal {
   // Writes a snapshot of the fragment and prunes everything that it makes superfluous: older snapshots beyond `keep`,
   // contributions of rounds up to its version, updates up to it beyond max_update_log_bytes (the newest stay), segments
   // without live payload. Blocks; one fragment's calls come from one thread, with rising versions (a repeat of the
-  // newest does nothing). Everything about the rounds up to its version must be committed before. Too little disk space
-  // (min_free_bytes) ends the journal.
+  // newest does nothing). Too little disk space (min_free_bytes) ends the journal.
+  // REQUIRES: everything about the rounds up to its version was committed.
   absl::Status SaveSnapshot(core::FragmentId fragment, const core::FragmentState& state, uint64_t digest);
 
   // Keeps snapshots of that version until another version is named, or to the end of this life. FAILED_PRECONDITION,

@@ -19,8 +19,8 @@ struct PruneLimits {
   core::Version kept = -1;           // snapshots of that version stay, too
 };
 
-// To be called after writing the row of a snapshot of this fragment, in a transaction of the caller. Returns the names
-// of snapshots that can be deleted.
+// REQUIRES: the row of a snapshot of this fragment was written, in a transaction of the caller that is open.
+// RETURNS: the names of snapshots that can be deleted.
 absl::StatusOr<std::vector<std::string>> PruneRows(Database& database, core::FragmentId fragment,
                                                    const PruneLimits& limits);
 

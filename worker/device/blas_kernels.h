@@ -28,8 +28,8 @@ inline void Gemm(int64_t m, int64_t n, int64_t k, float alpha, Matrix a, Matrix 
               b.data, static_cast<int>(b.stride), beta, c, static_cast<int>(c_stride));
 }
 
-// Call first in main. Returns if OpenBLAS has chosen well, if its choice is already set, or if the program cannot be
-// restarted; otherwise does not return, and main begins anew with the same arguments.
+// Returns if OpenBLAS has chosen well, if its choice is already set, or if the program cannot be restarted; otherwise
+// does not return, and main begins anew with the same arguments. REQUIRES: nothing was begun that may not begin twice.
 void StartAgainWithBestBlasKernels(char** argv);
 
 }  // namespace causeway::worker
