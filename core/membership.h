@@ -114,7 +114,7 @@ struct RoundState {
   std::vector<Version> versions;                          // decided rounds of each fragment
   std::vector<std::map<SiteId, Admitted>> contributions;  // admitted to the open round of each fragment
   std::map<SiteId, SiteRecord> sites;                     // every site that ever joined
-  std::vector<int64_t> tokens;                            // of each fragment: of all contributions merged into it
+  std::vector<int64_t> tokens;                            // by fragment: those of all contributions merged into it
 
   friend bool operator==(const RoundState&, const RoundState&) = default;
 };

@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "transport/channel.h"
 
-ABSL_DECLARE_FLAG(bool, insecure);  // plaintext is allowed, also where the ranks of other hosts meet without a key
+ABSL_DECLARE_FLAG(bool, insecure);  // allows plaintext, and ranks on several hosts without a key
 
 namespace causeway::ctl {
 

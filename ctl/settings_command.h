@@ -9,7 +9,8 @@
 
 namespace causeway::ctl {
 
-// `arguments`: "set", then KEY=VALUE at least once. Says from which step and which version of each fragment they hold.
+// `arguments`: "set", then KEY=VALUE once or more. Prints from which step, and from which version of each fragment on,
+// the new values take effect.
 absl::Status RunSetCommand(Client& client, const std::vector<std::string>& arguments);
 
 // Each setting with its default, when a change of it holds, and what it says: for a terminal, or as docs/reference.md.

@@ -21,7 +21,7 @@ namespace causeway::formats {
 // Larger values are typos, and products of allowed values still fit into 64 bits.
 inline constexpr int64_t kMaxSteps = 1'000'000'000'000;
 inline constexpr int64_t kMaxWidth = 1 << 20;  // hidden size, sequence length, batch
-inline constexpr char kSiteName[] = "a site's name of 1 to 64 of A-Z a-z 0-9 . _ -";
+inline constexpr char kSiteName[] = "a site's name of 1 to 64 characters A-Z a-z 0-9 . _ -";
 
 // Where values came from: a file, and the 1-based line of each key that stands in it ("sync.sync_every" → 12; "" is the
 // whole file). Lines are empty for a config that came as bytes.

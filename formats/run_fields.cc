@@ -299,7 +299,7 @@ void RunFields(core::RunConfig& config, Fields& fields) {
   fields.Any({"seed", kFixed, "of everything random"}, &config.seed, "0 to 2^64 - 1");
   FieldCheck* const check = fields.check();
   if (check != nullptr) {
-    check->Expect(core::IsValidName(config.run_id), "run_id", "a name of 1 to 64 of A-Z a-z 0-9 . _ -",
+    check->Expect(core::IsValidName(config.run_id), "run_id", "a name of 1 to 64 characters A-Z a-z 0-9 . _ -",
                   config.run_id.empty() ? "none" : config.run_id);
   }
   if (fields.Wants(false)) {  // it has been replaced by what it stands for

@@ -178,7 +178,7 @@ struct NarrowMoments {
   uint32_t seed = 0;
   int64_t index = 0;  // of the first value here
 };
-// `arrays` without moments, with a gradient.
+// AdamWStep with these moments. REQUIRES: `arrays` has a gradient, and no moments.
 bool AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays, const NarrowMoments& moments);
 
 // m ← fma(g, 1−β1, m·β1), and 0 where v is 0. All of one size.

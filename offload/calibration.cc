@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr double kWorth = 0.97;  // of the default's time
+constexpr double kWorth = 0.97;  // another walk is taken if it needs at most this share of the default's time
 constexpr char kWalks[] = "walks", kFetchesName[] = "fetches_ahead", kStreamsName[] = "streams_copy";
 
 bool Parse(const nlohmann::json& json, AdamWWalk& walk) {

@@ -138,7 +138,7 @@ void GrpcLink::Run() {
     }
     if (wait.ms > 0) {
       spdlog::warn("{} {} ({}); joining again in {} ms", options_.coordinator.Text(),
-                   wait.refused ? "lets this site wait" : "is not connected",
+                   wait.refused ? "tells this site to wait" : "is not connected",
                    Explain(options_, wait.unconnected, wait.error), wait.ms);
       if (WaitForRetry(wait.ms, [] { return false; })) return;
     }

@@ -165,7 +165,8 @@ class Copies {
       ::close(copy);
     }
     if (written) return absl::OkStatus();
-    return absl::InternalError(absl::StrCat("cannot copy --tls_… into memory: ", std::strerror(error)));
+    return absl::InternalError(
+        absl::StrCat("cannot copy --tls_ca, --tls_cert or --tls_key into memory: ", std::strerror(error)));
   }
 
   const TlsFiles files_;

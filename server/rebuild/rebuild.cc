@@ -211,7 +211,8 @@ void Rebuild::ResetChoice() {
     if (showing.asked) asked.push_back(showing.site);
   }
   for (const SiteId& site : asked) {
-    peers_.at(site)->End(absl::AbortedError("what is taken of each site is chosen anew"));
+    peers_.at(site)->End(
+        absl::AbortedError("the rebuild chooses again which site sends which fragment: show the state again"));
     Forget(site);
   }
 }

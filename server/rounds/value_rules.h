@@ -88,7 +88,7 @@ class ValueRules {
  private:
   struct Unscaled {
     core::Outlier outlier;
-    core::Version rounds;  // that contributions of the usual length need to undo it
+    core::Version rounds;  // in which contributions of the usual length would undo the outlier
   };
 
   int64_t CountedSteps(const core::SiteId& site, core::FragmentId fragment, const core::Admitted& contribution) const;

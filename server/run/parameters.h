@@ -43,7 +43,7 @@ struct MergeJob {
 struct StartingFragment {
   core::FragmentState state;
   uint64_t digest = 0;
-  VersionFacts facts;  // of its version
+  VersionFacts facts;  // of the snapshot's version
   std::vector<StoredRound> updates;
 };
 

@@ -5,7 +5,7 @@
 namespace causeway::server {
 namespace {
 
-// Nothing where there is no choice.
+// Sets `choice` to the allowed codecs, each with its bytes a round; leaves it empty where none are listed.
 void MakeChoice(const core::FragmentMap& map, const codecs::LegCodec& leg, const std::vector<core::CodecId>& allowed,
                 std::optional<CodecChoice>& choice) {
   std::vector<CodecOption> options;

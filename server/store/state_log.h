@@ -48,8 +48,8 @@ class StateLog {
 
   static formats::NumberedFiles Files(const std::string& state_dir);
 
-  // Nothing: there is no log. DATA_LOSS names the damaged or missing record, its file, and how far the run was
-  // acknowledged. Changes nothing.
+  // Reads the log without changing it. RETURNS: none where there is no log. DATA_LOSS names the damaged or missing
+  // record, its file, and how far the run was acknowledged.
   static absl::StatusOr<std::optional<Found>> Read(const std::string& state_dir);
 
   // How far the log is known to have been synced: the last record that a mark names.

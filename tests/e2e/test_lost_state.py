@@ -126,7 +126,7 @@ class LostStateTest(LostState):
         newer, shard.state_dir = shard.state_dir, older
         run.start(1)
         eventually(lambda: {"history_lost", "two_coordinators"} & self.alarms(shard).keys(), "an alarm of shard 1")
-        self.await_waiting(run, "lets this site wait")
+        self.await_waiting(run, "tells this site to wait")
         shard.stop_coordinator()
         shard.state_dir = newer
         run.start(1)
@@ -144,7 +144,7 @@ class LostStateTest(LostState):
         newer, run.state_dir = run.state_dir, older
         run.start_coordinator()
         eventually(lambda: "history_lost" in self.alarms(run) or "two_coordinators" in self.alarms(run), "an alarm")
-        self.await_waiting(run, "lets this site wait")
+        self.await_waiting(run, "tells this site to wait")
         run.stop_coordinator()
         run.state_dir = newer
         run.start_coordinator()

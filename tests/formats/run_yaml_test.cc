@@ -258,7 +258,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Apply", "model: {kind: synthetic, tensors: [{name: w, shape: [1]}], gradient: {apply: never}}\n",
              "run.yaml:2: model.gradient.apply: expected every_step | on_send, got never"},
         Case{"SiteName", "model: {kind: synthetic, tensors: [{name: w, shape: [1]}], gradient: {by_site: {a/b: 1}}}\n",
-             "run.yaml:2: model.gradient.by_site.a/b: expected a site's name of 1 to 64 of A-Z a-z 0-9 . _ -, got a/b"},
+             "run.yaml:2: model.gradient.by_site.a/b: expected a site's name of 1 to 64 characters A-Z a-z 0-9 . _ -, "
+             "got a/b"},
         Case{"MoreFragmentsThanSyntheticTensors",
              "model: {kind: synthetic, tensors: [{name: w, shape: [1]}]}\nsync: {num_fragments: 2}\n",
              "run.yaml:3: sync.num_fragments: expected 1 (the model's tensors), got 2"}),
@@ -304,9 +305,11 @@ core::RunConfig NewRun(const char* id) {
 
 TEST(RunYaml, RunIdIsRequiredAndAName) {
   const auto error = [](const char* text) { return std::string(ParseRunYaml(text, "run.yaml").status().message()); };
-  EXPECT_EQ(error(""), "run.yaml:1: run_id: expected a name of 1 to 64 of A-Z a-z 0-9 . _ -, got none");
-  EXPECT_EQ(error("seed: 5\n"), "run.yaml:1: run_id: expected a name of 1 to 64 of A-Z a-z 0-9 . _ -, got none");
-  EXPECT_EQ(error("\nrun_id: a/b\n"), "run.yaml:2: run_id: expected a name of 1 to 64 of A-Z a-z 0-9 . _ -, got a/b");
+  EXPECT_EQ(error(""), "run.yaml:1: run_id: expected a name of 1 to 64 characters A-Z a-z 0-9 . _ -, got none");
+  EXPECT_EQ(error("seed: 5\n"),
+            "run.yaml:1: run_id: expected a name of 1 to 64 characters A-Z a-z 0-9 . _ -, got none");
+  EXPECT_EQ(error("\nrun_id: a/b\n"),
+            "run.yaml:2: run_id: expected a name of 1 to 64 characters A-Z a-z 0-9 . _ -, got a/b");
 }
 
 TEST(RunYaml, MissingFileIsNamed) {

@@ -191,7 +191,7 @@ TEST(Messages, FragmentMapThatNoHonestPeerSendsIsRefused) {
   EXPECT_THAT(refusal({{0, 1}, {3}}), HasSubstr("tensor 3 of 3 is not there"));
   EXPECT_THAT(refusal({{-1}, {0, 1, 2}}), HasSubstr("tensor -1 of 3 is not there"));
   EXPECT_THAT(refusal({{0, 1, 2}, {}}), HasSubstr("a fragment has no tensor"));
-  EXPECT_THAT(refusal({{1, 0}, {2}}), HasSubstr("expected ascending tensors, got 0 after 1"));
+  EXPECT_THAT(refusal({{1, 0}, {2}}), HasSubstr("in ascending order, got 0 after 1"));
 }
 
 TEST(Messages, FragmentMapInPartsComesBack) {

@@ -79,7 +79,7 @@ absl::Status DeviceEncoder::Finish() {
   return backend_->device().status();
 }
 
-// ---- θ as it is ----
+// ---- Kept copies of θ ----
 
 absl::StatusOr<int64_t> DeviceEncoder::BeginKeep(const replica::UnitRanges& ranges) {
   int64_t values = 0;

@@ -94,7 +94,7 @@ class DeviceEncoder final : public replica::ThetaEncoder {
   absl::Status Grow(Room& room, int64_t bytes);  // RESOURCE_EXHAUSTED: the room is then empty
   // Memory for a contribution of that many bytes of θ, where none is: an allocation during a step waits for the device.
   void Reserve(int64_t bytes);
-  bool Keeps();  // W and e of every fragment; decided and logged the first time
+  bool Keeps();  // whether W and e of all fragments stay on the device; the first call decides, and logs it
   absl::Status Bring(Room& room, std::span<const float> values, uint64_t had, uint64_t stamp);
   absl::Status BringBoth(OnDevice& there, const Arrays& arrays);
   absl::StatusOr<Kept*> Of(int64_t ticket);

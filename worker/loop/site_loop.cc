@@ -114,7 +114,7 @@ void Checkpoints::Save(core::Step step, Trainer& trainer, Site& site) {
   if (!status.ok()) {
     spdlog::error("no checkpoint after step {}, goes on without: {}", step, status.ToString());
   } else {
-    spdlog::info("checkpoint after step {}, in {:.1f} s", step, core::SystemClock().SecondsSince(begin));
+    spdlog::info("saved a checkpoint after step {}, in {:.1f} s", step, core::SystemClock().SecondsSince(begin));
     if (log_ != nullptr) log_->Checkpoint(core::SystemClock().UnixMs(), step, core::SystemClock().SecondsSince(begin));
   }
 }

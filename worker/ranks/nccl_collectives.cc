@@ -170,7 +170,7 @@ void NcclCollectives::Serve() {
     // NCCL only knows that another rank is gone; that rank may have sent the reason.
     if (absl::IsUnavailable(status)) parts_.fate->AwaitFailure(kForReason);
     parts_.fate->Fail(status);
-    End();
+    AbortGroup();
     return;
   }
 }
@@ -225,7 +225,7 @@ absl::StatusOr<bool> NcclCollectives::Advance() {
   }
 }
 
-void NcclCollectives::End() {
+void NcclCollectives::AbortGroup() {
   parts_.communicator->Abort();
   core::MutexLock lock(mutex_);
   queue_.clear();

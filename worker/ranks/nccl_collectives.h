@@ -75,7 +75,7 @@ class NcclCollectives final : public Collectives {
   Operation* NextToLaunch(PollPause& pause);  // null: none for now
   absl::Status LaunchOne(Operation& operation);
   absl::StatusOr<bool> Advance();  // whether one is done
-  void End();                      // the group has failed
+  void AbortGroup();
 
   const NcclApi& nccl_;
   const Parts parts_;

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 constexpr char kSyncJson[] = "sync.json";
 constexpr char kSyncArrays[] = "sync.safetensors";
 constexpr char kTrainer[] = "trainer.safetensors";
-constexpr int64_t kMaxJsonBytes = 64 << 20;  // larger than that of the largest run
+constexpr int64_t kMaxJsonBytes = 64 << 20;  // more than the largest run needs for sync.json
 
 std::string ChunksName(size_t p) { return absl::StrCat("contribution-", p, ".chunks"); }
 
