@@ -49,7 +49,7 @@ std::string DigestText(uint64_t digest);  // 16 hexadecimal digits, as in /statu
 // The number that represents a tensor in the sum.
 uint64_t ThetaSeed(std::string_view tensor);
 
-// What a tensor's values [first, first + values.size()), row-major, add to the digest. `seed`: of ThetaSeed.
+// The digest's term for a tensor's values [first, first + values.size()), row-major. `seed`: of ThetaSeed.
 uint64_t ThetaDigest(uint64_t seed, int64_t first, std::span<const float> values);
 
 }  // namespace causeway::core
