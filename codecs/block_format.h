@@ -26,11 +26,11 @@ struct EncodeRun {
   int64_t blocks = 0;
   const float* values = nullptr;
   bool rotate = false;
-  Rotation rotation;  // if `rotate`
+  Rotation rotation;  // used if `rotate`
   float beta = 0;
-  const float* residual = nullptr;  // null without feedback, as next_residual is
+  const float* residual = nullptr;  // null without feedback; next_residual is null then, too
   float* next_residual = nullptr;
-  float inverse_count = 1.0f / core::kBlockValues;  // the number of values in each block without padding
+  float inverse_count = 1.0f / core::kBlockValues;  // 1 / the number of values in each block, without padding
   float gain = 1;
   bool saturate = false;
   uint8_t* scales = nullptr;
@@ -41,11 +41,11 @@ struct DecodeRun {
   int64_t blocks = 0;
   const uint8_t* scales = nullptr;
   const uint8_t* codes = nullptr;
-  bool rotate = false;  // back
+  bool rotate = false;  // whether to rotate the decoded values back
   Rotation rotation;
   float* values = nullptr;
   bool add = false;
-  float weight = 0;  // if `add`
+  float weight = 0;  // used if `add`
 };
 
 // Σ of the terms in the codec's domain: fma(w_n, d_n, … fma(w_1, d_1, 0) …).
@@ -65,7 +65,7 @@ struct BlockLoops {
 
 struct BlockFormat {
   core::CodecId id;
-  int64_t scale_bytes;  // of a block
+  int64_t scale_bytes;  // bytes of a block's scale
   int64_t code_bytes;
   bool rotates;
 
@@ -164,7 +164,7 @@ inline void ReadNibbles(const uint8_t* codes, Visit visit) {
 // Σ squares[nibble & 7] over a block of nibbles, whose bit 3 is a sign. Counts vectorize, a table does not.
 double SumOverMagnitudes(const uint8_t* codes, const double (&squares)[8]);
 
-// Exact: 24 bits squared are 48.
+// Exact: the square of 24 bits has 48.
 inline double Square(float value) { return static_cast<double>(value) * static_cast<double>(value); }
 
 // INVALID_ARGUMENT if a bit of the plane is set at or beyond `valid`.

@@ -42,8 +42,8 @@ void StoreField(char* bytes, int64_t offset, T value) {
 struct ChunkLayout {
   ChunkLayout(core::CodecId codec, int64_t values);
 
-  int64_t scales;      // where the scales begin,
-  int64_t scales_end;  // and end, before padding
+  int64_t scales;      // where the scales begin
+  int64_t scales_end;  // where the scales end, before padding
   int64_t codes;
   int64_t codes_end;
   int64_t size;
@@ -64,9 +64,9 @@ struct ChunkHeader {
 
 // INVALID_ARGUMENT gives the expected and the actual value.
 absl::StatusOr<ChunkHeader> ParseChunkHeader(absl::string_view bytes);
-absl::Status CheckChunkHash(absl::string_view bytes);  // of at least a header
+absl::Status CheckChunkHash(absl::string_view bytes);  // REQUIRES: `bytes` holds at least a header
 
-// Writes the hash of all that follows it.
+// Writes the hash of all bytes behind it.
 void SealChunk(char* bytes, int64_t size);
 
 }  // namespace causeway::codecs

@@ -25,10 +25,10 @@ struct ChunkSpan {
   core::CodecId codec = core::CodecId::kFloat32;
   int64_t first_unit = 0;
   int64_t values = 0;
-  uint64_t rotation_seed = 0;  // of a codec that rotates, else 0
+  uint64_t rotation_seed = 0;  // 0 where the codec does not rotate
 
   int64_t units() const { return core::UnitsFor(values); }
-  int64_t first_value() const { return first_unit * core::kUnitValues; }  // in the fragment's padded array
+  int64_t first_value() const { return first_unit * core::kUnitValues; }  // index in the fragment's padded array
   friend bool operator==(const ChunkSpan&, const ChunkSpan&) = default;
 };
 
@@ -41,12 +41,12 @@ struct LegCodec {
   uint64_t run_seed = 0;                 // the source of the rotation's signs
 
   core::CodecId CodecOf(const core::TensorPlace& tensor) const;
-  // For the tensor of that unit: the codec's gain is not that of exempt ones, and a buffer takes the mean.
+  // The outer parameters of the tensor of that unit: exempt tensors lack the codec's gain, and a buffer takes the mean.
   core::OuterParameters OuterAt(const core::Fragment& fragment, int64_t unit, core::OuterParameters outer) const;
-  LegCodec With(core::CodecId chosen) const { return {chosen, exempt, run_seed}; }  // of a round whose codec was chosen
+  LegCodec With(core::CodecId chosen) const { return {chosen, exempt, run_seed}; }  // for a round with this codec
 };
 
-LegCodec UpLeg(const core::RunConfig& config);  // where the codec is `auto`, with that of version 0
+LegCodec UpLeg(const core::RunConfig& config);  // with codec `auto`: the leg of version 0
 LegCodec DownLeg(const core::RunConfig& config);
 LegCodec Unencoded();  // float32: initial parameters and anchors
 
@@ -55,6 +55,6 @@ LegCodec Unencoded();  // float32: initial parameters and anchors
 std::vector<ChunkSpan> PlanChunks(const core::Fragment& fragment, const LegCodec& leg);
 
 int64_t ChunkBytes(core::CodecId codec, int64_t values);
-int64_t EncodedBytes(const core::Fragment& fragment, const LegCodec& leg);  // of all chunks
+int64_t EncodedBytes(const core::Fragment& fragment, const LegCodec& leg);  // bytes of all chunks
 
 }  // namespace causeway::codecs

@@ -26,7 +26,7 @@ class ChunkWriter {
  public:
   // REQUIRES: the chunk's size is within core::kMaxChunkBytes, as all of PlanChunks are.
   ChunkWriter(const ChunkSpan& span, float gain);
-  // The same in memory of ChunkBytes, which outlives it. Multiples of 64 bytes let kernels write whole lines.
+  // The same, into `bytes` (ChunkBytes), which outlive it. Multiples of 64 bytes let kernels write whole lines.
   ChunkWriter(const ChunkSpan& span, float gain, std::span<char> bytes);
 
   // Encodes the next values: whole units, except for the last piece; all at once with onebit_adam_sign. False if one is
@@ -59,7 +59,7 @@ class ChunkWriter {
   const ChunkSpan span_;
   const Codec& codec_;
   const float gain_;
-  std::atomic<int64_t> written_ = 0;  // values
+  std::atomic<int64_t> written_ = 0;  // number of values written
   std::string own_;
   std::span<char> bytes_;
 };

@@ -31,13 +31,13 @@ namespace causeway::codecs {
 // `count` values.
 struct EncodeJob {
   const float* values = nullptr;
-  int64_t count = 0;                 // of values, without padding
-  std::optional<Rotation> rotation;  // of a codec that rotates; none: `values` are in its domain, as whole blocks
+  int64_t count = 0;                 // number of values, without padding
+  std::optional<Rotation> rotation;  // for a codec that rotates; none: `values` are in its domain, as whole blocks
   float beta = 0;                    // d = fma(β, e, x); 0: no feedback, and no residuals
   const float* residual = nullptr;   // e, in the codec's domain
   float* next_residual = nullptr;    // e ← d − decoded; may be `residual`
-  const float* subtract = nullptr;   // only on a device: encodes values − subtract
-  float gain = 1;                    // on the scale of `sign` and `rotated_sign`; 1 is the least-squares scale
+  const float* subtract = nullptr;   // on a device only: `values − subtract` is encoded
+  float gain = 1;                    // factor on the scale of `sign` and `rotated_sign`; 1 is the least-squares scale
   bool saturate = false;             // clamps d to the codecs' range instead of refusing it; d must not be NaN
   uint8_t* scales = nullptr;
   uint8_t* codes = nullptr;
@@ -48,8 +48,8 @@ struct DecodeJob {
   const uint8_t* codes = nullptr;
   std::optional<Rotation> rotation;  // none: `values` stay in the codec's domain, as whole blocks
   float* values = nullptr;
-  int64_t count = 0;         // of values, without padding
-  std::optional<float> add;  // with this weight: value = fma(weight, decoded, value); none: value = decoded
+  int64_t count = 0;         // number of values, without padding
+  std::optional<float> add;  // the weight: value = fma(weight, decoded, value); none: value = decoded
 };
 
 class Codec {
@@ -82,15 +82,15 @@ class Codec {
   virtual absl::Status Validate(const uint8_t* scales, const uint8_t* codes, int64_t values) const = 0;
 };
 
-// Instruction sets with a version of their own. All give the same bytes and the same decoded bits.
+// Instruction sets for which codecs have versions of their own. All give the same bytes and the same decoded bits.
 enum class Target { kScalar, kAvx2, kAvx512 };
 inline constexpr Target kAllTargets[] = {Target::kScalar, Target::kAvx2, Target::kAvx512};
 
 const char* TargetName(Target target);  // "scalar", "avx2", "avx512"
-bool Supported(Target target);          // by this processor and this build
+bool Supported(Target target);          // whether this processor and this build have it
 
-// The best of this processor; CAUSEWAY_SIMD=scalar|avx2|avx512 in the environment lowers it. Any other text ends the
-// program, so that no comparison runs with the wrong target.
+// The best target of this processor; CAUSEWAY_SIMD=scalar|avx2|avx512 in the environment lowers it. Any other text ends
+// the program, so that no comparison runs with the wrong target.
 Target ActiveTarget();
 
 // The codec with that number; it is never destroyed. REQUIRES: Supported(target).
@@ -98,7 +98,7 @@ const Codec& GetCodec(core::CodecId id);
 const Codec& GetCodec(core::CodecId id, Target target);
 
 // The codecs that are not made of blocks, which GetCodec hands out.
-std::unique_ptr<Codec> MakeTopk(int entries, Target target);  // of topk's family, by core::TopkEntries
+std::unique_ptr<Codec> MakeTopk(int entries, Target target);  // a codec of topk's family, by its core::TopkEntries
 const Codec& OnebitAdamSign();
 
 }  // namespace causeway::codecs

@@ -6,7 +6,7 @@
 namespace causeway::codecs {
 
 struct DecodeTerm {
-  const uint8_t* scales = nullptr;  // of the first block
+  const uint8_t* scales = nullptr;  // scale of the first block
   const uint8_t* codes = nullptr;
   float weight = 0;
 };

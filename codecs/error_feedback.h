@@ -25,7 +25,7 @@ class ErrorFeedback {
   // `padded_values` of the fragment; beta = 0 keeps no residual at all. The pool outlives it.
   ErrorFeedback(int64_t padded_values, float beta, core::BufferPool* pool);
 
-  // Values of the fragment from value `first` on, as many as `tile` has room for: made there, or where they lie.
+  // Returns the fragment's values from `first` on, as many as `tile` has room for: made in `tile`, or where they lie.
   using Source = absl::FunctionRef<std::span<const float>(int64_t first, std::span<float> tile)>;
 
   // Encodes the fragment's values (padded layout) into one chunk for each span, tile by tile, so that a source may make
@@ -45,33 +45,31 @@ class ErrorFeedback {
   void Refuse();  // the pending residual is forgotten
   void Reset();   // full resync: residual zero, nothing pending
 
-  // Another β, when nothing is pending: the residual begins with zeros where there was none, and goes at 0.
+  // Changes β, when nothing is pending: a residual that did not exist begins with zeros; at β = 0 it is dropped.
   void SetBeta(float beta);
 
   bool pending() const { return pending_; }
-  // As it is, in the codecs' domain; empty when beta = 0.
+  // The current residual, in the codecs' domain; empty when beta = 0.
   std::span<const float> residual() const { return residual_.values(); }
   std::span<const float> next_residual() const { return next_residual_.values(); }  // empty unless it is pending
-  void Restore(std::span<const float> residual);                                    // of the same size and domain
+  void Restore(std::span<const float> residual);  // `residual` has the same size and domain
   void RestorePending(std::span<const float> next_residual);
-  double ResidualNorm() const { return residual_norm_; }  // Euclidean
-  uint64_t residual_stamp() const {
-    return residual_stamp_;
-  }  // of its contents (core/stamp.h); what Encode made gets next_stamp
-  uint64_t next_stamp() const { return next_stamp_; }
+  double ResidualNorm() const { return residual_norm_; }       // Euclidean
+  uint64_t residual_stamp() const { return residual_stamp_; }  // stamp of residual() (core/stamp.h)
+  uint64_t next_stamp() const { return next_stamp_; }          // stamp of a residual that Encode made
 
  private:
   using OneChunk = absl::FunctionRef<absl::StatusOr<core::Bytes>(const ChunkSpan& span, std::span<float> next)>;
   absl::StatusOr<std::vector<core::Bytes>> EncodeEach(const std::vector<ChunkSpan>& spans, OneChunk encode);
   absl::StatusOr<core::Bytes> EncodeOne(const ChunkSpan& span, Source values, std::span<float> next);
-  // For `count` values from value `first` of the fragment on; the rest of their units becomes zero.
+  // The feedback for `count` values from value `first` of the fragment on; the rest of their units becomes zero.
   ChunkFeedback FeedbackAt(core::CodecId codec, int64_t first, int64_t count, std::span<float> next) const;
 
   const int64_t padded_values_;
   float beta_;
   bool pending_ = false;
   double residual_norm_ = 0;
-  double next_squares_ = 0;  // of the pending residual
+  double next_squares_ = 0;  // sum of squares of the pending residual
   uint64_t residual_stamp_ = 0, next_stamp_ = 0;
   core::BufferPool* pool_;
   core::Buffer residual_;

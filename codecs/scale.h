@@ -18,7 +18,7 @@ inline constexpr int64_t kScaleBytes = 2;
 
 // Round to nearest even, and towards zero where the nearest is not below `limit`, a power of two: a value that would
 // round up to it becomes the largest bfloat16 below, so that everything encoded also decodes below it. `value` is
-// finite. Below the limit the bits are core::ToBfloat16's, whose question for NaN would slow the loop over a block.
+// finite. Below the limit the bits are core::ToBfloat16's, whose test for NaN would slow the loop over a block.
 inline uint16_t ToBfloat16(float value, float limit = core::kMaxMagnitude) {
   const uint32_t sign = std::bit_cast<uint32_t>(value) & 0x80000000u;
   const uint32_t magnitude = std::bit_cast<uint32_t>(value) & 0x7fffffffu;

@@ -19,18 +19,18 @@ constexpr int TopkIndexBytes(int entries) { return entries * kTopkIndexBits / 8;
 constexpr int TopkCodeBytes(int entries) { return TopkIndexBytes(entries) + entries * 2 / 8; }
 inline constexpr float kTopkLowLevel = 0.875f;
 inline constexpr float kTopkHighLevel = 1.25f;
-// 1.25 of a scale below it is below core::kMaxMagnitude.
+// 1.25 times a scale below this limit is below core::kMaxMagnitude.
 inline constexpr int kTopkScaleExponent = 99;
 inline constexpr float kTopkScaleLimit = core::kMaxMagnitude / 2;
 
-// Indices into `d`, at most core::kUnitValues finite values, ascending.
+// Returns indices into `d`, ascending; `d` has at most core::kUnitValues values, all finite.
 using TopkSelect = std::vector<int> (*)(std::span<const float> d, int entries);
 
-// By partial sort.
+// Selects by a partial sort.
 std::vector<int> SelectReference(std::span<const float> d, int entries);
 
 // The same indices, by a bound on the smallest of them: of 4 · entries groups of values, `entries` groups have a value
-// at or above the `entries`-th largest of the groups' largest, so nothing below it is kept. Few values are not below.
+// at or above the `entries`-th largest of the groups' largest, so nothing below it is kept. Few values reach it.
 std::vector<int> SelectByGroups(std::span<const float> d, int entries);
 
 }  // namespace causeway::codecs

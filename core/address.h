@@ -17,9 +17,9 @@ struct Address {
 
 bool IsNumericAddress(const std::string& host);  // IPv4, or IPv6 without brackets
 
-// The address that a flag, a variable or an option of that name has: HOST:PORT with a port from 0 to 65535, an IPv6
-// address in brackets. Spaces around it and a slash at its end do not count. INVALID_ARGUMENT: anything else, a URL
-// among it, because the coordinator's protocol is not what http:// promises.
+// Parses the value of the flag, variable or option called `name`: HOST:PORT with a port from 0 to 65535, an IPv6
+// address in brackets. Spaces around it and a slash at its end do not count. INVALID_ARGUMENT: anything else, including
+// a URL, because the coordinator's protocol is not what http:// promises.
 absl::StatusOr<Address> ParseAddress(const std::string& name, const std::string& text);
 
 }  // namespace causeway::core

@@ -13,7 +13,7 @@ namespace causeway::core {
 inline constexpr std::size_t kCacheLineBytes = 64;
 inline constexpr std::size_t kPagesFromBytes = std::size_t{1} << 20;
 
-void* AllocatePages(std::size_t bytes);  // zeros; throws std::bad_alloc
+void* AllocatePages(std::size_t bytes);  // the pages are zero; throws std::bad_alloc
 void FreePages(void* pages, std::size_t bytes);
 
 template <typename T>

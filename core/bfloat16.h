@@ -30,9 +30,9 @@ CAUSEWAY_ANYWHERE uint32_t HashBits(uint32_t bits) {
   return bits ^ bits >> 16;
 }
 
-// Needed for small moves of a bfloat16: rounding to nearest loses every move of less than half the distance to the next
-// number. The draw is a hash of the value, so that the same value gives the same bits on every machine. NaN stays NaN.
-// Source: arXiv 1502.02551 section 3.
+// Stochastic rounding keeps small moves of a bfloat16: rounding to nearest loses every move of less than half the
+// distance to the next number. The draw is a hash of the value, so that the same value gives the same bits on every
+// machine. NaN stays NaN. Source: arXiv 1502.02551 section 3.
 CAUSEWAY_ANYWHERE float RoundStochastically(float value) {
   const auto bits = __builtin_bit_cast(uint32_t, value);
   const uint32_t rounded = (bits + (HashBits(bits) >> 16)) & 0xffff0000u;

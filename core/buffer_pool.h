@@ -60,7 +60,7 @@ class Buffer {
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer() { Reset(); }
 
-  void Reset();  // gives it back
+  void Reset();  // returns the array to its pool
   bool empty() const { return size_ == 0; }
   std::span<float> values() { return {storage_.data(), size_}; }
   std::span<const float> values() const { return {storage_.data(), size_}; }
@@ -78,7 +78,7 @@ class Buffer {
 class BufferPool {
  public:
   Buffer Take(size_t size);
-  size_t free_values() const;  // held for reuse
+  size_t free_values() const;  // values in arrays that are not lent
   void Trim();                 // frees the arrays that are not lent
 
  private:

@@ -18,7 +18,7 @@ enum class CodecId : uint8_t {
   kRotatedSign = 7,
   kRotatedLm2 = 8,
   kRotatedLm4 = 9,
-  kTopk = 10,            // 64 values of each 4,096; the others of its family say how many
+  kTopk = 10,            // keeps 64 of each 4,096 values; kTopkN keeps N of them
   kOnebitAdamSign = 11,  // up leg only, for comparison
   kTopk32 = 12,
   kTopk128 = 13,
@@ -40,7 +40,7 @@ std::optional<CodecId> CodecFromNumber(int64_t number);
 // change of codec if both rotate, or neither does.
 bool Rotates(CodecId codec);
 // γ = ⟨x, x⟩ / ⟨Q(x), x⟩ of Gaussian values: a codec without feedback shrinks what it encodes, and the outer step with
-// it, by this on average. 1 where a codec does not, or where what it drops depends on the values (topk).
+// it, by this on average. 1 if a codec does not shrink, or drops a part that depends on the values (topk).
 float CodecGain(CodecId codec);
 // The bits of each value's code, without scales; 0: topk and its family, whose bits depend on density.
 int CodeBits(CodecId codec);
@@ -56,7 +56,7 @@ constexpr int TopkEntries(CodecId codec) {
     default: return 0;
   }
 }
-// The first of the family with room for all that `contributions` in `up` can hold, or its last.
+// The smallest codec of topk's family with room for the entries of that number of contributions, or the largest.
 CodecId SparseDown(CodecId up, int64_t contributions);
 
 std::string AllCodecNames();  // "float32, bfloat16, …": for error messages

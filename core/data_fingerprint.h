@@ -21,10 +21,10 @@ struct DataFingerprint {
   friend bool operator==(const DataFingerprint&, const DataFingerprint&) = default;
 };
 
-// A site's declaration of its data when it joins; empty where it does not know.
+// A site's declaration of its data when it joins; a field is empty where the site does not know.
 struct SiteData {
-  std::optional<DataFingerprint> training;  // its training data, including the held-out tail
-  std::optional<DataFingerprint> held_out;  // its own file to evaluate on
+  std::optional<DataFingerprint> training;  // the site's training data, including the held-out tail
+  std::optional<DataFingerprint> held_out;  // the site's own file to evaluate on
 
   bool said() const { return training || held_out; }
   friend bool operator==(const SiteData&, const SiteData&) = default;

@@ -23,7 +23,7 @@ extern "C" [[gnu::weak]] XXH64_hash_t XXH3_64bits_withSeed_dispatch(const void* 
 
 namespace causeway::core {
 
-// XXH3_64bits(bytes, size) is the one with seed 0.
+// With seed 0 the hash is that of XXH3_64bits(bytes, size).
 inline uint64_t Xxh3(const void* bytes, size_t size, uint64_t seed = 0) {
   if (XXH3_64bits_withSeed_dispatch != nullptr) return XXH3_64bits_withSeed_dispatch(bytes, size, seed);
   return XXH3_64bits_withSeed(bytes, size, seed);
@@ -49,19 +49,19 @@ std::string DigestText(uint64_t digest);  // 16 hexadecimal digits, as in /statu
 // The number that represents a tensor in the sum.
 uint64_t ThetaSeed(std::string_view tensor);
 
-// The digest's term for a tensor's values [first, first + values.size()), row-major. `seed`: of ThetaSeed.
+// The digest's term for a tensor's values [first, first + values.size()), row-major. `seed` comes from ThetaSeed.
 uint64_t ThetaDigest(uint64_t seed, int64_t first, std::span<const float> values);
 
 }  // namespace causeway::core
 
-// Proofs that their maker knows a secret, which they do not tell. Pure; thread-safe.
+// Proofs that their maker knows a secret, which they do not reveal. Pure; thread-safe.
 
 namespace causeway::core {
 
 // HMAC-SHA256 (RFC 2104): 32 bytes.
 std::string KeyedProof(std::string_view secret, std::string_view text);
 
-// In a time that tells nothing of where they differ.
+// Compares two secrets in a time that does not depend on where they differ.
 bool SameSecret(std::string_view a, std::string_view b);
 
 }  // namespace causeway::core

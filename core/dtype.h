@@ -19,7 +19,7 @@ enum class DType : uint8_t { kFloat32 = 0, kBfloat16 = 1, kFloat16 = 2 };
 const char* DTypeName(DType dtype);  // "float32", "bfloat16", "float16"
 std::optional<DType> DTypeFromName(std::string_view name);
 
-int64_t BytesOf(DType dtype);  // of a value
+int64_t BytesOf(DType dtype);  // bytes of one value
 
 // Rounds each value to the nearest one of `dtype`, kept as float32.
 void RoundTo(DType dtype, std::span<const float> values, std::span<float> rounded);

@@ -9,12 +9,12 @@
 
 namespace causeway::core {
 
-// A variable of the environment; none if it is not set.
+// Returns the value of an environment variable; nullopt if it is not set.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 std::optional<std::string> ProcessEnvironment(const std::string& name);
 
-// TMPDIR, or /tmp: where processes put files that no other machine needs. NOT_FOUND names the variable, if it leads to
-// no folder.
+// TMPDIR, or /tmp: where processes put files that no other machine needs. NOT_FOUND if there is no such folder; names
+// the variable.
 absl::StatusOr<std::string> FolderForTemporaryFiles();
 
 }  // namespace causeway::core

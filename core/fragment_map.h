@@ -23,8 +23,8 @@ enum class FragmentAssignment;
 // The units of a tensor that a fragment has: all of them, or a run that ends where another part begins.
 struct TensorPart {
   int tensor = 0;          // index in the manifest
-  int64_t begin_unit = 0;  // of the tensor
-  int64_t num_units = 0;   // 0: to its end
+  int64_t begin_unit = 0;  // first unit, counted in the tensor
+  int64_t num_units = 0;   // 0: to the tensor's end
 
   bool whole() const { return begin_unit == 0 && num_units == 0; }
   friend bool operator==(const TensorPart&, const TensorPart&) = default;
@@ -74,7 +74,7 @@ class FragmentMap {
   std::vector<Fragment> fragments_;
 };
 
-// Assigns the synced tensors to fragments; others have no place.
+// Assigns the synced tensors to fragments; tensors that are not synced have no place.
 //   strided     layer i to fragment i mod P
 //   sequential  runs of consecutive layers
 //   balanced    largest tensor first into the lightest fragment

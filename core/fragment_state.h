@@ -16,7 +16,7 @@ struct FragmentState {
   AlignedFloats anchor;    // W
   AlignedFloats momentum;  // v
   AlignedFloats residual;  // ē, in the down codec's domain; empty when feedback_down is 0
-  int64_t run_tokens = 0;  // of all contributions merged into it
+  int64_t run_tokens = 0;  // tokens of all contributions merged into the fragment
 
   uint64_t Digest() const { return DigestUnits(anchor, 0); }
 };
@@ -26,8 +26,8 @@ struct FragmentState {
 // A version of a fragment's anchor and momentum.
 struct HeldVersion {
   Version version = 0;
-  uint64_t anchor_digest = 0;    // of W
-  uint64_t momentum_digest = 0;  // of v
+  uint64_t anchor_digest = 0;    // digest of W
+  uint64_t momentum_digest = 0;  // digest of v
 
   friend auto operator<=>(const HeldVersion&, const HeldVersion&) = default;
 };
@@ -35,8 +35,8 @@ struct HeldVersion {
 struct HeldFragment {
   FragmentId fragment = 0;
   HeldVersion held;
-  std::optional<HeldVersion> before;  // its last update, if it is known
-  int64_t run_tokens = 0;             // of all sites, merged into it until that version
+  std::optional<HeldVersion> before;  // the version before its last update, if it is known
+  int64_t run_tokens = 0;             // tokens of all sites' contributions merged until that version
 };
 
 }  // namespace causeway::core

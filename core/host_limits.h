@@ -15,17 +15,17 @@ namespace causeway::core {
 
 struct GroupLimits {
   double cores = std::numeric_limits<double>::infinity();
-  int64_t memory_bytes = std::numeric_limits<int64_t>::max();  // that are left
-  int64_t threads = std::numeric_limits<int64_t>::max();       // that can still be started
-  std::string threads_file;                                    // which says so; empty: none does
+  int64_t memory_bytes = std::numeric_limits<int64_t>::max();  // memory that is left
+  int64_t threads = std::numeric_limits<int64_t>::max();       // threads that can still be started
+  std::string threads_file;                                    // the file with that limit; empty: there is no limit
 };
 
-// `root`: of the file system, for tests.
+// `root` is the root of the file system; tests pass their own.
 GroupLimits ReadGroupLimits(const std::string& root = "");
 
 // At least 1; in a simulation always 1. Read once.
 int UsableCores();
-// From here on at most that number. REQUIRES: UsableCores was not called yet.
+// From this call on UsableCores returns at most `cores`. REQUIRES: UsableCores was not called yet.
 void LimitCores(int cores);
 
 // The bytes that could be allocated now without swapping.

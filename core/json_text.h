@@ -1,10 +1,10 @@
-// The one reader of JSON that people, other programs and peers bring. It says why a text is none, with the place.
+// The one reader of JSON that people, other programs and peers bring. It says why a text is not JSON, and where.
 //
 //   {"layers": 16,
 //    "layer_bytes": NaN}   ─►   costs.json: expected JSON, line 2, column 17: got NaN, which JSON does not have
 //
-// Lists and objects may stand in each other kDeepestJson deep: beyond, what copies, writes or compares such a value
-// would need a stack as deep. `Json` is nlohmann::json or nlohmann::ordered_json. Pure.
+// Lists and objects may be nested kDeepestJson deep: copying, writing or comparing a deeper value would need a stack as
+// deep. `Json` is nlohmann::json or nlohmann::ordered_json. Pure.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -20,19 +20,19 @@ inline constexpr int kDeepestJson = 64;
 
 struct JsonFault {
   size_t offset = 0;  // byte of the text
-  std::string got;    // for people
+  std::string got;    // the text found there, for people
 };
 
 // INVALID_ARGUMENT with the place of the first fault.
 template <typename Json>
 absl::StatusOr<Json> ParseJson(std::string_view text, const std::string& name);
 
-// The same without words: nothing for a text with a fault, which FaultOfJson then names.
+// The same without an error text: nullopt for a text with a fault, which FaultOfJson then names.
 template <typename Json>
 std::optional<Json> TryParseJson(std::string_view text);
 JsonFault FaultOfJson(std::string_view text);
 
-// A value within a message: cut, in one line, and printable.
+// The value as part of an error message: cut, in one line, and printable.
 template <typename Json>
 std::string ShownJson(const Json& value);
 

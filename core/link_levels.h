@@ -15,7 +15,7 @@ namespace causeway::core {
 struct LinkLevel {
   std::string name;
   int64_t of = 1;          // groups of the level below that it joins; for the innermost level, ranks
-  double bytes_per_s = 0;  // of a rank, in each direction
+  double bytes_per_s = 0;  // rate of one rank, in each direction
   double latency_s = 0;    // one way
 
   friend bool operator==(const LinkLevel&, const LinkLevel&) = default;
@@ -23,7 +23,7 @@ struct LinkLevel {
 
 struct LinkLevels {
   std::vector<LinkLevel> site;   // innermost first
-  std::optional<LinkLevel> wan;  // its bytes_per_s are a site's
+  std::optional<LinkLevel> wan;  // the WAN; bytes_per_s is the rate of one site
 
   int64_t ranks() const {
     int64_t all = 1;

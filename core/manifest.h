@@ -10,7 +10,7 @@
 
 namespace causeway::core {
 
-// A buffer is nothing that is trained, such as a running statistic: W is the mean of the sites' whatever the outer
+// A buffer is not trained, such as a running statistic: its W is the mean of the sites' values, whatever the outer
 // optimizer.
 enum class TensorKind : uint8_t { kMatrix = 1, kEmbedding = 2, kNorm = 3, kHead = 4, kExpert = 5, kBuffer = 6 };
 
@@ -23,10 +23,10 @@ struct TensorSpec {
   std::vector<int64_t> shape;  // row-major
   TensorKind kind = TensorKind::kMatrix;
   int layer = kNoLayer;           // 0-based; kNoLayer for embeddings, head and final norm
-  DType dtype = DType::kFloat32;  // of the parameter in its site's optimizer; sites of a run may differ in it
+  DType dtype = DType::kFloat32;  // the parameter's type in its site's optimizer; sites of a run may differ
   std::string alias_of;           // the tensor to which it is tied, which crosses in its place; empty: none
   bool frozen = false;            // not trained, so it never crosses
-  uint64_t values_digest = 0;     // of a frozen tensor: XXH3-64 of its values; 0 = not given
+  uint64_t values_digest = 0;     // frozen tensors: XXH3-64 of the values; 0 = not given
 
   int64_t NumValues() const;
   bool synced() const { return !frozen && alias_of.empty(); }  // whether it has a place in a fragment
@@ -35,7 +35,7 @@ struct TensorSpec {
 
 using Manifest = std::vector<TensorSpec>;
 
-int64_t NumParameters(const Manifest& manifest);  // of the synced tensors
+int64_t NumParameters(const Manifest& manifest);  // counts the synced tensors
 
 // The offset of each tensor in one array of all values, back to back in the manifest's order; the last entry is the
 // end.

@@ -18,8 +18,8 @@ struct Entry {
   Step step = 0;
   std::vector<Version> versions;
   std::vector<Version> first_versions;
-  std::vector<SiteId> sites;  // those that share the data
-  int64_t stay = 0;           // of the site, counted as in SiteRecord
+  std::vector<SiteId> sites;  // the sites that share the data
+  int64_t stay = 0;           // the site's stay, counted as in SiteRecord
 
   friend bool operator==(const Entry&, const Entry&) = default;
 };
@@ -35,7 +35,7 @@ constexpr const char* SiteStateName(SiteState state) {
 enum class Ended {
   kLeft,
   kFinished,  // it has done all its steps
-  kExpired,   // its lease ended, and it is missed: no operator has asked it to leave, before or since
+  kExpired,   // its lease ended and it is missed: no operator asked it to leave, before or since
   kDrained,   // an operator had asked it to leave
   kDropped,   // it has to join anew
 };
@@ -50,19 +50,19 @@ constexpr bool IsActive(SiteState state) { return state == SiteState::kTraining 
 
 // A contribution that was admitted to a round: it will be merged, or has been.
 struct Admitted {
-  Version base = 0;    // of the anchor from which the outer gradient is taken
-  int64_t tokens = 0;  // trained by its site since its last merged contribution to the fragment
+  Version base = 0;    // version of the anchor from which the outer gradient was taken
+  int64_t tokens = 0;  // tokens that its site trained since its last merged contribution to the fragment
   int64_t steps = 0;
   double norm = 0;  // ‖d‖ of the decoded values; 0: unknown
 
   friend bool operator==(const Admitted&, const Admitted&) = default;
 };
 
-// A contribution that was merged, with a length.
+// A merged contribution whose length is known.
 struct Merged {
-  Version version = 0;  // that its round made
+  Version version = 0;  // version that its round made
   Admitted admitted;
-  float factor = 1;  // by which its values were scaled
+  float factor = 1;  // factor by which its values were scaled
 
   double length() const { return admitted.norm * double{factor}; }
   friend bool operator==(const Merged&, const Merged&) = default;
@@ -73,48 +73,48 @@ inline constexpr size_t kMergedKept = 16;
 struct SiteRecord {
   SessionId session;
   SiteState state = SiteState::kGone;
-  Ended ended = Ended::kLeft;           // of one that is gone
+  Ended ended = Ended::kLeft;           // how the stay ended, if the site is gone
   std::string reason;                   // why it is in that state
   std::vector<Version> first_versions;  // see Entry; empty before the site has entered
   std::vector<Version> last_merged;     // base version of its last merged contribution, −1 = none
   int64_t stay = 0;                     // how often the name has joined anew: with the session it identifies a stay
   // Set by the values of its contributions (server/rounds/value_rules.h).
-  int refusals = 0;                        // in a row
+  int refusals = 0;                        // refused contributions in a row
   bool quarantined = false;                // after too many refusals: it follows the updates, and counts for no round
   bool starts_anew = false;                // its state is void: when it joins, it starts from the anchor
   int64_t releases = 0;                    // how often an operator has released it
-  std::vector<std::deque<Merged>> merged;  // of each fragment the last kMergedKept, oldest first; empty: none yet
+  std::vector<std::deque<Merged>> merged;  // by fragment: the last kMergedKept, oldest first; empty: none yet
 
   friend bool operator==(const SiteRecord&, const SiteRecord&) = default;
 };
 
-// A contribution that is far longer than the usual, and is merged nevertheless; or far later.
+// A contribution that is far longer than usual and merged nevertheless, or one that is far later than usual.
 struct Outlier {
   enum class Kind {
-    kScaled,   // to the gate
-    kBroken,   // again and again, while most others are not: to the usual length from now on
-    kWhole,    // there is no gate
-    kApart,    // the two sites of the run, whose lengths differ by more than the gate: none is scaled for it
+    kScaled,   // too long: scaled down to the gate
+    kBroken,   // too long again and again, unlike most others: scaled to the usual length from now on
+    kWhole,    // too long, but merged whole, since there is no gate
+    kApart,    // the lengths of the run's two sites differ by more than the gate: neither is scaled for it
     kAwaited,  // the others' open round waits for it far longer than usual
   };
   Kind kind = Kind::kScaled;
-  SiteId site;  // of kApart the longer one
+  SiteId site;  // kApart: the site with the longer contribution
   FragmentId fragment = 0;
-  Version version = 0;  // that its round made
+  Version version = 0;  // version that its round made
   std::string text;     // "norm 32 is 26 times the usual 1.2, and was scaled by 0.31"
 };
 
 // The whole state of the rules of server/rounds, which a restart of the coordinator must find again.
 struct RoundState {
-  bool seeded = false;                                    // the initial parameters are there
-  bool started = false;                                   // min_sites were ready at some time
-  bool finished = false;                                  // a site has done all its steps
-  bool paused = false;                                    // by an operator
-  bool stopped = false;                                   // by an operator: sites leave, and none joins
-  std::vector<Version> versions;                          // decided rounds of each fragment
+  bool seeded = false;            // the initial parameters are there
+  bool started = false;           // min_sites were ready at some time
+  bool finished = false;          // a site has done all its steps
+  bool paused = false;            // an operator has paused the run
+  bool stopped = false;           // an operator has stopped the run: sites leave, and none joins
+  std::vector<Version> versions;  // number of decided rounds, by fragment
   std::vector<std::map<SiteId, Admitted>> contributions;  // admitted to the open round of each fragment
   std::map<SiteId, SiteRecord> sites;                     // every site that ever joined
-  std::vector<int64_t> tokens;                            // by fragment: those of all contributions merged into it
+  std::vector<int64_t> tokens;                            // by fragment: tokens of all contributions merged into it
 
   friend bool operator==(const RoundState&, const RoundState&) = default;
 };
@@ -127,9 +127,8 @@ struct Member {
   SiteState state = SiteState::kGone;
   Ended ended = Ended::kLeft;
   std::string reason;
-  std::vector<Version>
-      first_versions;    // for fragments of other shards, from the schedule alone; those shards know the exact values
-  int64_t releases = 0;  // counted as in SiteRecord
+  std::vector<Version> first_versions;  // other shards' fragments: by the schedule; those shards know the exact values
+  int64_t releases = 0;                 // counted as in SiteRecord
 
   friend bool operator==(const Member&, const Member&) = default;
 };

@@ -34,10 +34,10 @@ class ABSL_LOCKABLE Mutex {
  private:
   friend class MutexLock;
   std::mutex mutex_;
-  bool held_ = false;  // in a simulation
+  bool held_ = false;  // used in a simulation only
 };
 
-// A condition on which threads wait with a mutex held: that something under it has changed.
+// A condition variable: threads wait on it, with a mutex held, until something under that mutex has changed.
 class Condition {
  public:
   void NotifyAll() {

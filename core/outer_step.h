@@ -2,7 +2,7 @@
 //
 //   outer optimizer (PyTorch's Nesterov, dampening 0)   v ← fma(μ, v, g);  s = γ · fma(μ, v, g);  W ← fma(−η, s, W)
 //   mix an update into live parameters                  θ ← fma(α, θ, (1−α)·W);  α = 0 copies W, α = 1 leaves θ
-//     where θ is bfloat16                               θ if it is round(W), else that, stochastically rounded
+//     where θ is bfloat16                               θ if it is round(W), else the mix, stochastically rounded
 //   move live parameters with the anchor (rebase)       θ ← fma(−η, s, θ)
 //
 // All float32, every rounding named here; `-ffp-contract=off` holds for the whole project. Spans have equal sizes.
@@ -41,7 +41,7 @@ CAUSEWAY_ANYWHERE float RebasedValue(float minus_eta, float step, float local) {
 struct OuterParameters {
   float lr = 0.7f;        // η
   float momentum = 0.9f;  // μ; 0 makes it plain SGD
-  float gain = 1;         // γ, of the round's codecs (core/codec_id.h); 1 changes no bit
+  float gain = 1;         // γ of the round's codecs (core/codec_id.h); 1 changes no bit
 
   friend bool operator==(const OuterParameters&, const OuterParameters&) = default;
 };

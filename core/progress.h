@@ -1,5 +1,5 @@
-// A site's report about itself, and the list of its figures: its message, the bounds of that and what is shown of it
-// follow from the list (transport/progress_message.h, server/status/status_json.cc, worker/loop/training_log.cc).
+// A site's report about itself, and the list of its figures: its message, that message's limits and everything shown of
+// it follow from the list (transport/progress_message.h, server/status/status_json.cc, worker/loop/training_log.cc).
 //
 //   Figures(progress, visitor) ─► visitor("step", Figure::kCount, progress.step), …
 //
@@ -28,27 +28,27 @@ struct AnchorDigest {
 
 // The last round of a fragment at a site.
 struct FragmentProgress {
-  double slack_s = 0;      // from the update's arrival to its need; negative: the site waited for it
+  double slack_s = 0;      // time from the update's arrival to its need; negative: the site waited for it
   Step delay = 0;          // τ of the last contribution
-  std::string reason;      // for that delay, where it was chosen by measurement
-  std::string encoded_on;  // host or device, for the last contribution; empty: none, or not reported
+  std::string reason;      // why that delay, if it was chosen by measurement
+  std::string encoded_on;  // host or device: where the last contribution was encoded; empty: none, or not reported
 
   friend bool operator==(const FragmentProgress&, const FragmentProgress&) = default;
 };
 
 // A site's measurements of its link to the coordinator; 0 = nothing yet.
 struct LinkProgress {
-  double up_bytes_per_s = 0;  // of transfers, while in progress
+  double up_bytes_per_s = 0;  // rate of transfers, while they are in progress
   double down_bytes_per_s = 0;
   double round_trip_s = 0;
   int channels = 0;  // TCP connections over which a transfer is spread
   // The rate reached by transfers too short to tell the link's rate: it includes their latency, so the link has more.
   double up_least_bytes_per_s = 0;
   double down_least_bytes_per_s = 0;
-  int64_t redials = 0;           // of connections that died without a word
+  int64_t redials = 0;           // replacements of connections that died without a word
   double silent_s = 0;           // the longest time for which a connection with work carries nothing, now
-  std::string failing;           // what transfers that fail again and again end with; empty: none does
-  std::string two_coordinators;  // lineages of those that answer at one address in turn; empty: one does
+  std::string failing;           // the error of transfers that fail again and again; empty: none does
+  std::string two_coordinators;  // lineages of coordinators that answer at one address in turn; empty: one does
 
   friend bool operator==(const LinkProgress&, const LinkProgress&) = default;
 };
@@ -57,15 +57,15 @@ struct LinkProgress {
 struct OffloadProgress {
   int64_t k = 0;  // every k-th subgroup on the device; kAllOnCpu, kResident
   int64_t subgroup = 0;
-  std::string reason;      // for k
-  double predicted_s = 0;  // of one update; 0: unknown
-  double measured_s = 0;   // the mean of recent ones
-  double waited_s = 0;     // by all updates, for copies of fragments
-  // On a device: parameters whose state stays there, and how the last update handled the others.
+  std::string reason;      // why this k
+  double predicted_s = 0;  // time of one update; 0: unknown
+  double measured_s = 0;   // mean time of recent updates
+  double waited_s = 0;     // time that all updates waited for copies of fragments
+  // With a device: number of parameters whose state stays there, and how the last update handled the others.
   int64_t resident = 0;
   int64_t device_subgroups = 0, cpu_subgroups = 0;
   int64_t to_device_bytes = 0, to_host_bytes = 0;
-  int64_t early_gradient_bytes = 0;  // of these, gradients sent during the backward pass
+  int64_t early_gradient_bytes = 0;  // gradients among to_host_bytes sent during the backward pass
 
   friend bool operator==(const OffloadProgress&, const OffloadProgress&) = default;
 };
@@ -73,8 +73,8 @@ struct OffloadProgress {
 // The progress of a site's 1-bit Adam (worker/optimizer/onebit_adam.h).
 struct OnebitProgress {
   int64_t frozen_at = 0;   // the last step that changed the variance; 0: warm-up
-  double ratio = 0;        // of the variance's norm to an earlier one; 0: unknown yet
-  double compression = 0;  // a float32 all-reduce's bytes over those sent; 0: none sent
+  double ratio = 0;        // ratio of the variance's norm to an earlier one; 0: not known yet
+  double compression = 0;  // bytes of a float32 all-reduce over the bytes sent; 0: none sent
 
   friend bool operator==(const OnebitProgress&, const OnebitProgress&) = default;
 };
@@ -91,12 +91,12 @@ struct LevelTraffic {
 struct RankProgress {
   int64_t ranks = 1;
   int64_t hosts = 1;
-  std::string slowest;         // the one that recently ended its steps last
-  double slowest_step_s = 0;   // its time for a step
+  std::string slowest;         // the rank that recently ended its steps last
+  double slowest_step_s = 0;   // that rank's time for a step
   std::string standing_still;  // why training stands still; "": it does not
-  double step_bytes = 0;       // sent by one rank to the others in its last step
+  double step_bytes = 0;       // bytes that one rank sent to the others in its last step
   std::optional<OnebitProgress> onebit_adam;
-  std::vector<LevelTraffic> levels;  // of a partition; innermost first
+  std::vector<LevelTraffic> levels;  // traffic of a partition; innermost level first
 
   friend bool operator==(const RankProgress&, const RankProgress&) = default;
 };
@@ -106,17 +106,17 @@ struct Progress {
   Step step = 0;
   int64_t tokens = 0;
   double loss = std::nan("");  // nats per token; NaN: none
-  std::optional<double> lr;    // of the last step; none: the site's script owns its optimizer
+  std::optional<double> lr;    // learning rate of the last step; none: the site's script owns its optimizer
   double tokens_per_s = 0;
-  int64_t run_tokens = 0;  // of all sites, as far as this one knows (worker/site/site_state.h)
+  int64_t run_tokens = 0;  // tokens of all sites, as far as this one knows (worker/site/site_state.h)
   double compute_s = 0;
   double stall_s = 0;
   double wall_s = 0;
   double slack_s = 0;
   int64_t contributions_sent = 0;
   int64_t contributions_merged = 0;
-  int64_t contributions_skipped = 0;  // due while an earlier one was unresolved
-  bool completing = false;            // all steps are done; waits for its open rounds
+  int64_t contributions_skipped = 0;  // contributions that were due while an earlier one was unresolved
+  bool completing = false;            // all steps are done, and the site waits for its open rounds
   double residual_norm = 0;
   std::map<FragmentId, AnchorDigest> digests;
   std::vector<std::string> in_flight;
@@ -126,18 +126,18 @@ struct Progress {
   LinkProgress link;
   std::optional<OffloadProgress> offload;
   RankProgress ranks;
-  std::string checkpoint_error;  // why the last one was not saved; empty: it was, or none was due
+  std::string checkpoint_error;  // why the last checkpoint was not saved; empty: it was, or none was due
 };
 
-// The kinds of figures, which bound them.
+// The kinds of figures; the kind bounds the value.
 enum class Figure {
   kCount,    // an integer, 0 or more
-  kChoice,   // the same, or a negative one that stands for a word (core/run_config.h)
+  kChoice,   // an integer, 0 or more, or a negative one that stands for a word (core/run_config.h)
   kVersion,  // an integer, −1: none
   kAmount,   // a number, 0 or more
-  kSeconds,  // the same
+  kSeconds,  // seconds, 0 or more
   kSlack,    // seconds, of either sign
-  kRate,     // a second
+  kRate,     // an amount per second
   kReal,     // any number, NaN: none
   kFlag,     // true or false
   kDigest,   // any 64 bits
@@ -253,11 +253,11 @@ void Figures(T& progress, Visitor& visit) {
   visit.Part("ranks", progress.ranks);
 }
 
-// How a program's log is doing, whose reader may stand still.
+// The state of a program's log, whose reader may stand still.
 struct LogFigures {
   double stuck_s = 0;   // for how long lines have been waiting, without one being taken; 0: none waits
-  int64_t waiting = 0;  // lines
-  int64_t dropped = 0;  // lines, in this life of the program
+  int64_t waiting = 0;  // lines that wait
+  int64_t dropped = 0;  // lines dropped in this life of the program
 };
 
 }  // namespace causeway::core

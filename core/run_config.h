@@ -35,7 +35,7 @@ struct SyncConfig {
   SyncMode mode = SyncMode::kSynchronous;
   int64_t sync_every = 20;  // H
   int num_fragments = 4;    // P
-  int parts = 1;            // into which each is divided: fragments of equal offset, for as many shards
+  int parts = 1;            // parts into which each fragment is divided, all of its offset, for as many shards
   FragmentAssignment fragment_assignment = FragmentAssignment::kStrided;
   int64_t fragment_sync_delay = 1;     // τ; kAutoDelay: each site chooses its own at each send
   float fragment_update_alpha = 0.5f;  // α
@@ -46,7 +46,7 @@ struct SyncConfig {
   std::vector<std::vector<std::string>> fragments;
 
   bool auto_delay() const { return fragment_sync_delay == kAutoDelay; }
-  int map_fragments() const { return num_fragments * parts; }  // of the fragment map
+  int map_fragments() const { return num_fragments * parts; }  // number of fragments in the fragment map
   FragmentSchedule Schedule() const {
     const int64_t delay = auto_delay() ? 0 : fragment_sync_delay;
     const FragmentSchedule whole(sync_every, num_fragments, delay, fragment_offsets, first_send);
@@ -74,7 +74,7 @@ struct MembershipConfig {
   int64_t max_staleness = 1;  // quorum mode: how many versions a contribution's base may be behind
   WeightRule weights = WeightRule::kUniform;
   MergeRule merge = MergeRule::kAverage;
-  int64_t max_tokens_per_step = 0;  // of a site; 0: from `inner` for a Llama, else no bound
+  int64_t max_tokens_per_step = 0;  // bound for one site; 0: from `inner` for a Llama, else no bound
 
   friend bool operator==(const MembershipConfig&, const MembershipConfig&) = default;
 };
@@ -82,7 +82,7 @@ struct MembershipConfig {
 // The contributions that are accepted, by their values (server/rounds/value_rules.h).
 struct ValuesConfig {
   double gate = 8;        // how many times the usual length a contribution may have; 0 = off
-  bool clip = false;      // a longer one is scaled down to that instead of refused
+  bool clip = false;      // a longer contribution is scaled down to the gate instead of refused
   double weight_cap = 0;  // largest share of a site in a round; 0 = off
 
   friend bool operator==(const ValuesConfig&, const ValuesConfig&) = default;
@@ -108,10 +108,9 @@ inline std::string ShareName(double share) { return share == kAutoShare ? "auto"
 
 // The place where workers that have a device update the inner optimizer's state. Changes no bit of the result.
 struct OffloadConfig {
-  int64_t k = kAutoInterleave;  // every k-th subgroup on the device; kAutoInterleave: by measured bandwidths
-  double resident_share =
-      kAutoShare;                  // share of the subgroups that stay on the device; auto: with k auto, as many as fit
-  int64_t subgroup = 100'000'000;  // values moved at a time; the device holds two times 12 bytes of each
+  int64_t k = kAutoInterleave;         // every k-th subgroup on the device; kAutoInterleave: by measured bandwidths
+  double resident_share = kAutoShare;  // share of subgroups that stay on the device; auto: if k is auto, all that fit
+  int64_t subgroup = 100'000'000;      // values moved at a time; the device holds two times 12 bytes of each
 
   friend bool operator==(const OffloadConfig&, const OffloadConfig&) = default;
 };
@@ -160,10 +159,10 @@ struct CodecConfig {
   std::vector<CodecId> allow_up;
   std::vector<CodecId> allow_down;
 
-  // `down: sparse`: each round has that of topk's family which has room for all of its contributions' entries
-  // (SparseDown). `down` is then that of min_sites contributions, and allow_down the family.
+  // `down: sparse`: each round has the codec of topk's family with room for all of its contributions' entries
+  // (SparseDown). `down` is then the codec for min_sites contributions, and allow_down the family.
   bool sparse_down() const { return !allow_down.empty() && TopkEntries(allow_down.front()) > 0; }
-  bool chooses_down() const { return !allow_down.empty() && !sparse_down(); }  // `auto`
+  bool chooses_down() const { return !allow_down.empty() && !sparse_down(); }  // whether codec.down is `auto`
   friend bool operator==(const CodecConfig&, const CodecConfig&) = default;
 };
 
@@ -194,7 +193,7 @@ struct SyntheticConfig {
 };
 
 enum class InnerOptimizerKind { kAdamW, kSgd, kOnebitAdam };
-// Whether it keeps two moments of each parameter, beside it.
+// Whether the optimizer keeps two moments beside each parameter.
 constexpr bool HasMoments(InnerOptimizerKind kind) { return kind != InnerOptimizerKind::kSgd; }
 inline constexpr int64_t kAutoFreeze = -1;  // inner.freeze_at: auto
 enum class InnerSchedule { kCosine, kConstant };
@@ -210,7 +209,7 @@ struct InnerConfig {
   InnerOptimizerKind optimizer = InnerOptimizerKind::kAdamW;
   double lr = 3e-3;
   int64_t warmup_steps = 50;
-  InnerSchedule schedule = InnerSchedule::kCosine;  // to a tenth of lr at the run's end; constant where that is open
+  InnerSchedule schedule = InnerSchedule::kCosine;  // falls to lr / 10 at the run's end; constant if that is open
   double beta1 = 0.9;
   double beta2 = 0.99;
   double weight_decay = 0.1;
@@ -219,9 +218,9 @@ struct InnerConfig {
   int64_t batch_size = 8;                    // rows of a site's step
   std::map<SiteId, int64_t> batch_by_site;   // rows of sites with a different number
   int64_t batch_per_rank = 0;                // rows per rank instead, for any number of ranks; 0 = batch_size
-  int64_t micro_batches = 1;                 // into which a rank's rows of a step are divided; gradients add up
+  int64_t micro_batches = 1;                 // parts into which a rank's rows of a step are divided; gradients add up
   int64_t sequence_length = 0;               // tokens of a training row; 0 = max_position_embeddings
-  std::optional<PartitionConfig> partition;  // none: every rank has everything
+  std::optional<PartitionConfig> partition;  // absent: every rank has everything
 
   friend bool operator==(const InnerConfig&, const InnerConfig&) = default;
 };
@@ -230,14 +229,14 @@ struct InnerConfig {
 // run stored without the key is shared.
 enum class DataMode { kShared, kOwn };
 
-// Those of a new run whose run.yaml does not set data.mode, outer.codec_gain, values.clip.
+// The values of data.mode, outer.codec_gain and values.clip in a new run whose run.yaml does not set them.
 inline constexpr DataMode kDataModeOfNewRuns = DataMode::kOwn;
 inline constexpr bool kCodecGainOfNewRuns = true;
 inline constexpr bool kClipOfNewRuns = true;
 
 struct DataConfig {
   DataMode mode = DataMode::kShared;
-  int64_t token_bytes = 2;   // of a token in shards that do not state it themselves
+  int64_t token_bytes = 2;   // bytes of a token in shards that do not state it themselves
   bool allow_equal = false;  // own: sites may bring equal data
 
   friend bool operator==(const DataConfig&, const DataConfig&) = default;
@@ -261,8 +260,8 @@ struct CheckpointConfig {
   friend bool operator==(const CheckpointConfig&, const CheckpointConfig&) = default;
 };
 
-// Strict: on the disk before a contribution is admitted or an effect leaves. Relaxed: written before that, and on the
-// disk within kRelaxedSyncMs: enough for `kill -9`, but a power loss may undo that much.
+// Strict: a record is on the disk before a contribution is admitted or an effect leaves. Relaxed: it is written before
+// that, and on the disk within kRelaxedSyncMs: enough for `kill -9`, but a power loss may undo that much.
 enum class JournalMode { kStrict, kRelaxed };
 
 struct DurabilityConfig {
@@ -279,7 +278,7 @@ struct RunConfig {
   RunId run_id;
   uint64_t seed = 1;
   Step steps = 0;      // run.steps: inner steps per site; 0 = until stopped
-  int64_t tokens = 0;  // run.tokens: of all sites together, quorum mode; 0 = no bound
+  int64_t tokens = 0;  // run.tokens: tokens of all sites together, quorum mode; 0 = no bound
   ModelKind model_kind = ModelKind::kLlama;
   LlamaConfig llama;          // when model_kind is kLlama
   SyntheticConfig synthetic;  // when model_kind is kSynthetic
@@ -309,7 +308,7 @@ struct RunConfig {
     const int64_t rows = inner.batch_per_rank > 0 ? inner.batch_per_rank : inner.batch_size;
     return membership.min_sites * rows * (model_kind == ModelKind::kLlama ? sequence_length() : 1);
   }
-  // The bound for a site; 0: unknown.
+  // The bound on a site's tokens per step; 0: unknown.
   int64_t MaxTokensPerStep(const SiteId& site) const {
     if (membership.max_tokens_per_step > 0 || model_kind != ModelKind::kLlama || inner.batch_per_rank > 0) {
       return membership.max_tokens_per_step;

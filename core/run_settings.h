@@ -22,12 +22,12 @@ namespace causeway::core {
 struct SettingsRevision {
   int64_t number = 0;                // 1, 2, …
   Step step = 0;                     // the first inner step with it
-  std::vector<Version> versions;     // of each fragment: the first base version with it
+  std::vector<Version> versions;     // by fragment: the first base version with it
   std::string run_config;            // all settings with it, serialized
   std::vector<std::string> changes;  // "inner.lr: 0.003 → 0.0001"
   int64_t unix_ms = 0;               // when it was decided
-  uint64_t nonce = 0;                // tells it from another one of its number
-  uint64_t digest = 0;               // DigestOf; 0: unknown, of a program before there were digests
+  uint64_t nonce = 0;                // tells it from another revision of the same number
+  uint64_t digest = 0;               // DigestOf; 0: unknown, from a program without digests
 
   friend bool operator==(const SettingsRevision&, const SettingsRevision&) = default;
 };
@@ -38,14 +38,14 @@ uint64_t DigestOf(uint64_t parent, const SettingsRevision& revision);
 // Revisions in order, without a gap. A revision that sites know never changes: a cancelled change is followed by
 // another one.
 struct SettingsChain {
-  static constexpr size_t kMost = 64;  // are told
+  static constexpr size_t kMost = 64;  // the most revisions that a message has
 
-  uint64_t before = 0;  // the digest of the one before the first; 0: there is none, or it is unknown
+  uint64_t before = 0;  // digest of the revision before the first; 0: there is none, or it is unknown
   std::vector<SettingsRevision> revisions;
 
-  const SettingsRevision* Find(int64_t number) const;      // null: it does not reach there
-  std::optional<uint64_t> DigestAt(int64_t number) const;  // 0 of number 0; nothing where it does not reach
-  bool IsChained() const;                                  // all have digests, each made over the one before
+  const SettingsRevision* Find(int64_t number) const;      // null: the chain does not reach there
+  std::optional<uint64_t> DigestAt(int64_t number) const;  // 0 for number 0; nullopt where the chain does not reach
+  bool IsChained() const;                                  // all revisions have digests, each made over the one before
   friend bool operator==(const SettingsChain&, const SettingsChain&) = default;
 };
 
@@ -55,15 +55,15 @@ class RunSettings {
 
   const RunConfig& first() const { return first_; }
   const RunConfig& newest() const;
-  const RunConfig& Of(int64_t number) const;  // a revision that there is
+  const RunConfig& Of(int64_t number) const;  // REQUIRES: there is such a revision
   const RunConfig& AtStep(Step t) const;
   const RunConfig& AtVersion(FragmentId fragment, Version base) const;
   int64_t RevisionAt(FragmentId fragment, Version base) const;  // the number; 0: none
 
-  int64_t revision() const;                                   // the newest one's number; 0: none
-  uint64_t digest() const;                                    // its digest
+  int64_t revision() const;                                   // number of the newest revision; 0: none
+  uint64_t digest() const;                                    // digest of the newest revision
   std::vector<SettingsRevision> After(int64_t number) const;  // at most the newest SettingsChain::kMost
-  SettingsChain Chain() const;                                // as many, and what was before them
+  SettingsChain Chain() const;                                // the same revisions, and the digest before them
 
   // The changes that are still to come: after `step`, in the order of their steps.
   struct Change {
@@ -77,11 +77,11 @@ class RunSettings {
   // the same digests. Revisions missing between the two do no harm if its first one holds at all of `versions` already.
   bool Agrees(const SettingsChain& theirs, const std::vector<Version>& versions) const;
 
-  // Revisions come in order: one that is known is passed over (false). `config`: its run_config, read; it holds from
-  // the revision's step on, or, for a site that hears of it late, from `from`.
+  // Revisions come in order: one that is known is passed over (returns false). `config`: its run_config, read; it holds
+  // from the revision's step on, or, for a site that hears of it late, from `from`.
   bool Add(SettingsRevision revision, RunConfig config, Step from = 0);
-  void BeginAfter(uint64_t before);  // the first revision that comes is not the run's first
-  void Forget();                     // all revisions: they are of a state that was lost
+  void BeginAfter(uint64_t before);  // the next revision is not the run's first: `before` is the digest before it
+  void Forget();                     // forgets all revisions: they are of a state that was lost
 
  private:
   struct Later {
@@ -94,9 +94,9 @@ class RunSettings {
 
   const RunConfig first_;
   mutable Mutex mutex_;
-  uint64_t before_ ABSL_GUARDED_BY(mutex_) = 0;  // the digest of the one before the first
+  uint64_t before_ ABSL_GUARDED_BY(mutex_) = 0;  // digest of the revision before the first
   std::vector<std::unique_ptr<const Later>> later_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<const Later>> forgotten_ ABSL_GUARDED_BY(mutex_);  // some may hold references
+  std::vector<std::unique_ptr<const Later>> forgotten_ ABSL_GUARDED_BY(mutex_);  // kept, since some may hold references
 };
 
 }  // namespace causeway::core

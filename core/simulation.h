@@ -39,7 +39,7 @@ inline Simulation* simulation = nullptr;
 
 inline Simulation* TheSimulation() { return internal::simulation; }
 
-// For the life of the program. REQUIRES: no thread was started yet.
+// Sets the simulation for the life of the program. REQUIRES: no thread was started yet.
 inline void SetSimulation(Simulation* simulation) { internal::simulation = simulation; }
 
 }  // namespace causeway::core

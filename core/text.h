@@ -17,10 +17,10 @@ std::string Clipped(std::string_view text, size_t most_bytes);
 // \r, \x1b, \u202e, …, since printed as they are they rewrite what a terminal shows. Line breaks and tabs stay.
 std::string Printable(std::string_view text);
 
-// The same, where a line break is written as \n and a tab as \t, too, so that a text stays within its line.
+// As Printable, but a line break is written as \n and a tab as \t, too, so that a text stays within its line.
 std::string InOneLine(std::string_view text);
-std::string Quoted(std::string_view text);  // that between quotes: 'eu\r'
-std::string Shown(std::string_view text);   // that within a message, which stays short: cut at 200 bytes
+std::string Quoted(std::string_view text);  // InOneLine between quotes: 'eu\r'
+std::string Shown(std::string_view text);   // InOneLine as part of a message, which stays short: cut at 200 bytes
 
 // How many bytes to add, drop or change to make one text the other (Levenshtein).
 size_t EditDistance(const std::string& a, const std::string& b);

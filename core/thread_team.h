@@ -55,19 +55,19 @@ class ThreadTeam {
   Mutex mutex_;
   Condition begun_, changed_;
   Job job_ ABSL_GUARDED_BY(mutex_);
-  int64_t jobs_ ABSL_GUARDED_BY(mutex_) = 0;   // begun so far
+  int64_t jobs_ ABSL_GUARDED_BY(mutex_) = 0;   // jobs begun so far
   bool open_ ABSL_GUARDED_BY(mutex_) = false;  // the last job is open
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  int busy_ ABSL_GUARDED_BY(mutex_) = 0;  // number of the other threads
+  int busy_ ABSL_GUARDED_BY(mutex_) = 0;  // number of other threads at work
   int64_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t finished_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool finishing_ ABSL_GUARDED_BY(mutex_) = false;  // a thread is
-  std::vector<char> worked_;                        // by item mod window; under mutex_, except for its size
+  bool finishing_ ABSL_GUARDED_BY(mutex_) = false;  // a thread is in `finish`
+  std::vector<char> worked_;  // by item mod window: `work` is done; under mutex_, except for its size
   std::vector<Thread> others_;
 };
 
-// A pass over many values that lie in one array: calls work(first, count) for every piece of 0 … values − 1, concurrently and in any order. A piece is 65,536 values,
-// 1.8 MB of AdamW's traffic: far more than taking it costs.
+// Passes over the values of one array: calls work(first, count) for every piece of 0 … values − 1, concurrently and in
+// any order. A piece is 65,536 values, 1.8 MB of AdamW's traffic: far more than taking it costs.
 inline void OnAllThreads(ThreadTeam& team, int64_t values, absl::FunctionRef<void(int64_t first, int64_t count)> work) {
   constexpr int64_t kPiece = int64_t{1} << 16;
   team.RunInOrder((values + kPiece - 1) / kPiece,

@@ -13,7 +13,7 @@
 
 namespace causeway::ctl {
 
-// That a status is the coordinator's word, and not of this machine.
+// Marks a status that the coordinator sent, as opposed to one made on this machine.
 inline constexpr char kSaidByCoordinator[] = "causeway.coordinator";
 
 class Client {
@@ -23,14 +23,14 @@ class Client {
   absl::StatusOr<std::string> StatusJson();
   absl::StatusOr<v1::RunDescription> Describe();
   absl::Status ChangeRun(v1::ChangeRunRequest::Change change);
-  // Calls `use` for each event after the one of that id, which becomes the last one's, oldest first; where `kind` is
-  // given, for those of that kind alone.
+  // Calls `use`, oldest first, for each event with an id above `*after_id`, which becomes the last event's id; if
+  // `kind` is given, for events of that kind alone.
   absl::Status ForEachEvent(const std::string& kind, int64_t* after_id,
                             const std::function<void(const v1::HistoryEvent&)>& use);
   absl::StatusOr<v1::ChangeSettingsResponse> ChangeSettings(v1::ChangeSettingsRequest request);
   absl::Status Drain(const std::string& site);
   absl::Status Release(const std::string& site);
-  // The version that each fragment has then.
+  // Returns the version that each fragment has then.
   absl::StatusOr<std::vector<core::Version>> RollBack(core::Version version);
 
   // A fragment's anchor in padded layout, and its version.

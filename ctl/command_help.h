@@ -1,4 +1,4 @@
-// The commands of causewayctl, and what each says of itself. A flag's own help says which commands it is for.
+// The commands of causewayctl and their help texts. A flag's own help says which commands it is for.
 #pragma once
 
 #include <istream>
@@ -15,16 +15,16 @@ struct CommandText {
   const char* name;   // "plan pipeline"
   const char* usage;  // "--schedule=NAME … | --check=FILE"
   const char* says;
-  bool asks = true;  // a coordinator
+  bool asks = true;  // whether it calls a coordinator
 };
 
 const std::vector<CommandText>& CommandTexts();
-std::set<std::string> CommandNames();  // first words
+std::set<std::string> CommandNames();  // the first word of each command
 
-std::string CommandList();  // by purpose, for a terminal of 80 columns
-std::string FullUsage();    // of --helpfull
-// With the flags of that command alone, for 80 columns. `words`: what was typed, of which the first one or two name a
-// command; empty: they do not.
+std::string CommandList();  // grouped by purpose, for a terminal of 80 columns
+std::string FullUsage();    // the text of --helpfull
+// The help of one command, with its flags alone, for 80 columns. `words`: the words typed, of which the first one or
+// two name the command. Empty: they name none.
 std::string CommandHelp(const std::vector<std::string>& words);
 
 // "unknown command 'sttaus'; the nearest is status (causewayctl lists all)".
@@ -55,13 +55,13 @@ absl::Status CheckFlags(const std::string& command, const std::vector<std::strin
 struct Confirmation {
   std::string command;      // "stop"
   std::string consequence;  // "ends the run for all its sites"
-  std::string run;          // its name
-  std::string given;        // what the person called it; "": nothing
+  std::string run;          // the run's name
+  std::string given;        // the name that the person gave; "": none
   bool yes = false;
 };
 
-// Asks on standard error, and reads the answer from `person`; null: there is none to ask. INVALID_ARGUMENT: not
-// confirmed, with what would have been.
+// Asks on standard error, and reads the answer from `person`; null: there is no person to ask. INVALID_ARGUMENT: not
+// confirmed; says what confirms it.
 absl::Status Confirm(const Confirmation& confirmation, std::istream* person);
 
 }  // namespace causeway::ctl

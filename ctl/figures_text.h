@@ -35,19 +35,19 @@ std::string SubjectText(const v1::HistoryEvent& event);
 // "2026-11-21 19:06:52.123  enter  eu  after step 40": time in UTC, kind, site or fragment, words.
 std::string HistoryText(const v1::HistoryEvent& event);
 
-// {"id", "unix_ms", "kind", "site", "fragment", "text"}, on one line; a site or fragment that the event has not is
-// null. A command has {"name", "role", "address", "command", "arguments", "result"} as "command", too.
+// {"id", "unix_ms", "kind", "site", "fragment", "text"}, on one line; a site or fragment that the event lacks is null.
+// A command has {"name", "role", "address", "command", "arguments", "result"} as "command", too.
 std::string HistoryJson(const v1::HistoryEvent& event);
 
 // Tables for a terminal of any width from 40 columns on: columns that do not fit are left out, least important first.
 struct TextColumn {
   std::string title;
-  int rank = 0;       // columns of the greatest rank go first; 0: stays
+  int rank = 0;       // columns of the greatest rank are left out first; 0: never left out
   bool left = false;  // its cells begin at the left
   bool rest = false;  // the last column: takes what is left of the line, and is cut
 };
 
-// Title and rows, each ending with a line break. `width`: of the terminal; 0: everything fits.
+// Title and rows, each ending with a line break. `width`: the terminal's; 0: everything fits.
 std::string TextTable(const std::vector<TextColumn>& columns, const std::vector<std::vector<std::string>>& rows,
                       size_t width);
 

@@ -17,7 +17,7 @@ struct LossSeries {
     double unix_ms = 0;
     double loss = 0;
   };
-  std::vector<Point> points;  // in the order of their times
+  std::vector<Point> points;  // points in the order of their times
   bool emphasized = false;
 };
 

@@ -9,7 +9,7 @@
 
 namespace causeway::ctl {
 
-// The WAN's part: bytes of a site and step, averaged over a round.
+// The bytes that a site sends over the WAN per step, averaged over a round.
 struct WanShare {
   double bytes_per_step = 0;
   std::string words;  // "int4, sync_every 100"
@@ -18,8 +18,8 @@ struct WanShare {
 struct PartitionQuestion {
   plan::PartitionInput input;
   int micro_batches = 1;
-  double memory_bytes = 0;  // of a rank; 0: any
-  bool flat = false;        // counting
+  double memory_bytes = 0;  // limit for a rank; 0: none
+  bool flat = false;        // counts flat (plan/partition.h)
   WanShare wan;
 };
 
@@ -27,7 +27,7 @@ struct PartitionQuestion {
 std::string PartitionText(const PartitionQuestion& question, const std::vector<plan::PartitionPlan>& plans);
 std::string PartitionJson(const PartitionQuestion& question, const std::vector<plan::PartitionPlan>& plans);
 
-// By flags; prints. INVALID_ARGUMENT names the flag, the key of the levels' file, or the memory that is missing.
+// Reads flags, prints the plans. INVALID_ARGUMENT names the flag, the key of the levels' file, or the missing memory.
 absl::Status RunPartitionCommand(bool json);
 
 }  // namespace causeway::ctl

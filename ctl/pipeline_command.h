@@ -27,8 +27,8 @@ bool GridIsAsked();  // --ranks was given
 // Reads the flags and files of this command. INVALID_ARGUMENT names the flag, or the place in a file.
 absl::Status RunGridCommand(bool json, const std::vector<std::string>& costs_paths, double memory_bytes);
 
-// The best five, and the best without tensor parallelism where none of them is, which native sites do not have; what
-// the best has less of than the next. `rows`: the best first.
+// Shows the best five rows; also the best row without tensor parallelism, which native sites do not have, if it is not
+// among these; and the figures in which the best is below the next. `rows`: the best first.
 std::string GridText(const plan::GridInput& input, const std::vector<plan::GridRow>& rows);
 std::string GridJson(const std::vector<plan::GridRow>& rows);  // a line for each of the best five
 

@@ -16,18 +16,18 @@ namespace causeway::ctl {
 
 enum ExitCode {
   kDone = 0,
-  kFailed = 1,       // at run time
-  kBadInput = 2,     // flag, config or data; nothing was started
-  kRefused = 3,      // by the coordinator
-  kNonFinite = 4,    // values
-  kUnreachable = 5,  // within --connect_timeout_s
+  kFailed = 1,       // a failure at run time
+  kBadInput = 2,     // a bad flag, config or data; nothing was started
+  kRefused = 3,      // refused by the coordinator
+  kNonFinite = 4,    // values that are not finite
+  kUnreachable = 5,  // coordinator not reached within --connect_timeout_s
 };
 
 // Parses --name=value, --name value, --name and --noname (Abseil flags) and sets up the log on stderr. Ends the program
 // on --help and --version with 0, on an unknown flag or a bad value with kBadInput and a message. Returns the
 // arguments that are no flags.
 struct ProgramForm {
-  // Flags that take a text, and may stand without one before another flag or at the end: it is empty then.
+  // Flags that take a text, which is empty where another flag or the end follows.
   std::set<std::string> alone = {};
   // The text of --help beside these arguments that are no flags; empty, or null: the usage and all flags, as
   // --helpfull.
@@ -58,7 +58,7 @@ int EndOutput(int code);
 // REQUIRES: PrepareStandardStreams alone was called before.
 void CatchStopSignals();
 
-// Waits up to `timeout_ms` for one of them. True if it came.
+// Waits up to `timeout_ms` for one of these signals. True if one came.
 bool WaitForStopSignal(int64_t timeout_ms);
 
 // Calls `stop` on a separate thread for the first of these signals, and ends the program at another one that comes a

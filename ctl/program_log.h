@@ -15,11 +15,11 @@ namespace causeway::ctl {
 
 enum class LogFormat { kText, kJson };
 
-// From here on spdlog writes there, and never waits for its reader (LogWriter). $CAUSEWAY_LOG has the least level
+// From here on spdlog writes to stderr, and never waits for its reader (LogWriter). $CAUSEWAY_LOG has the least level
 // that is written.
 void SetUpLog(LogFormat format);
 
-// How that log is doing; nothing is wrong with one that was not set up. Thread-safe.
+// The state of that log; all zero if it was not set up. Thread-safe.
 core::LogFigures ProgramLogFigures();
 
 // Writes a program's log to stderr without ever waiting for its reader: a log driver that stands still, a terminal that
@@ -40,9 +40,9 @@ class LogWriter {
   LogWriter(const LogWriter&) = delete;
   LogWriter& operator=(const LogWriter&) = delete;
 
-  void Add(std::string line);  // with its newline
+  void Add(std::string line);  // `line` ends with its newline
   core::LogFigures figures() const;
-  void Flush(int64_t most_ms);  // until nothing waits, or for that long
+  void Flush(int64_t most_ms);  // returns when no line waits, or after that time
 
  private:
   // How much of the text the descriptor took without waiting.
@@ -56,10 +56,10 @@ class LogWriter {
   core::Condition changed_;
   std::deque<std::string> lines_ ABSL_GUARDED_BY(mutex_);
   size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t unsaid_ ABSL_GUARDED_BY(mutex_) = 0;  // of the dropped ones, those that no line has said so of
+  int64_t unsaid_ ABSL_GUARDED_BY(mutex_) = 0;  // dropped lines that the log does not mention yet
   int64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t stuck_ms_ ABSL_GUARDED_BY(mutex_) = 0;  // since when; 0: it is not
-  bool running_ ABSL_GUARDED_BY(mutex_) = false;  // the thread
+  int64_t stuck_ms_ ABSL_GUARDED_BY(mutex_) = 0;  // the time since which it is stuck; 0: it is not
+  bool running_ ABSL_GUARDED_BY(mutex_) = false;  // the thread is running
 };
 
 }  // namespace causeway::ctl

@@ -24,13 +24,13 @@ class ReportEvents {
  public:
   static constexpr size_t kMost = 300;
 
-  // `shard` has the coordinator's number; those of shards above 0 say whose they are.
+  // `shard` is the coordinator's number; events of shards above 0 name their shard.
   void Add(v1::HistoryEvent event, int shard = 0);
 
-  // By their time; those of the same millisecond in the order of Add.
+  // Events by their time; those of the same millisecond in the order of Add.
   const std::multimap<int64_t, v1::HistoryEvent>& newest() const { return newest_; }
-  int64_t rounds() const { return rounds_; }    // which are counted, not listed
-  int64_t omitted() const { return omitted_; }  // older than the newest
+  int64_t rounds() const { return rounds_; }    // round events, which are counted, not listed
+  int64_t omitted() const { return omitted_; }  // events older than newest()
 
  private:
   std::multimap<int64_t, v1::HistoryEvent> newest_;
@@ -39,7 +39,7 @@ class ReportEvents {
 };
 
 struct ReportInput {
-  std::string status_json;  // of GET /status
+  std::string status_json;  // the answer to GET /status
   ReportEvents events;
   int shards = 1;           // coordinators whose events these are
   std::string coordinator;  // their addresses, for the commands that the report names

@@ -13,7 +13,7 @@ namespace causeway::ctl {
 // the new values take effect.
 absl::Status RunSetCommand(Client& client, const std::vector<std::string>& arguments);
 
-// Each setting with its default, when a change of it holds, and what it says: for a terminal, or as docs/reference.md.
+// Prints each setting: default, when a change holds, and description; for a terminal, or as docs/reference.md.
 void PrintSettings(bool markdown);
 
 }  // namespace causeway::ctl

@@ -11,11 +11,11 @@ namespace causeway::ctl {
 
 // The status for people: alarms, the run, its sites and fragments.
 struct TextForm {
-  size_t width = 0;    // of the terminal, in columns, from 40 on; 0: everything fits
+  size_t width = 0;    // columns of the terminal, 40 or more; 0: everything fits
   bool color = false;  // the terminal has colours
 };
 
-// From the JSON of GET /status. INVALID_ARGUMENT if it is not that.
+// The text for the JSON of GET /status. INVALID_ARGUMENT if `json` is something else.
 absl::StatusOr<std::string> StatusText(const std::string& json, const TextForm& form = {});
 
 // One line as monitoring plugins print it, and their exit status: 0 fine, 1 a warning, 2 critical.
@@ -25,10 +25,10 @@ struct StatusCheck {
 };
 absl::StatusOr<StatusCheck> CheckOfStatus(const std::string& json);
 
-// With --watch it goes on while the coordinator does not answer, and says since when.
+// With --watch the command goes on while the coordinator does not answer, and says since when.
 absl::Status RunStatusCommand(Client& client, bool json);
 
-bool WatchesStatus();  // until Ctrl-C
+bool WatchesStatus();  // --watch: the command runs until Ctrl-C
 bool ChecksStatus();   // --check: the program ends with CheckStatus's exit status
 
 inline constexpr int kUnknown = 3;  // the coordinator did not answer

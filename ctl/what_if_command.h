@@ -10,14 +10,14 @@
 
 namespace causeway::ctl {
 
-// "cpu=2,link node=10": in this order. INVALID_ARGUMENT: the flag and the part that is not one.
+// "cpu=2,link node=10", in this order. INVALID_ARGUMENT names the flag and the part that is not a factor.
 absl::StatusOr<std::vector<std::pair<std::string, double>>> ParseFactors(const std::string& text);
 
 // The answer for people: each resource alone at `factor`, then `raised` one after the other.
 absl::StatusOr<std::string> WhatIfText(const plan::Work& work, double factor,
                                        const std::vector<std::pair<std::string, double>>& raised);
 
-// By flags; prints.
+// Reads the flags and prints the answer.
 absl::Status RunWhatIfCommand(bool json);
 
 }  // namespace causeway::ctl

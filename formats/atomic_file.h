@@ -8,8 +8,8 @@
 // name (".tmp" appended), so that a leftover of a crash is overwritten by the next write instead of piling up. Its
 // writer holds a lock on it; another writer of the same path takes ".2.tmp" meanwhile, and the last to finish decides.
 // A symbolic link is followed, and stays one. Pipes and devices, such as /dev/null and /dev/stdout, cannot be replaced:
-// they are written to directly. Errors name the path and the system's reason; the old
-// file then stays as it was and the temporary one is removed. Not thread-safe.
+// they are written to directly. Errors name the path and the system's reason; the old file then stays as it was and the
+// temporary one is removed. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +45,7 @@ class AtomicFile {
   absl::Status Append(std::span<const std::byte> bytes);
   absl::Status Append(std::string_view text);
 
-  FileDigest digest() const { return digest_.value(); }  // of what was appended so far
+  FileDigest digest() const { return digest_.value(); }  // the digest of what was appended so far
 
   // Makes the contents durable under the target's name. Call it once, last, and only if every Append was OK.
   absl::Status Commit();
@@ -54,7 +54,7 @@ class AtomicFile {
   AtomicFile(std::string path, std::string temporary, FileDescriptor file)
       : path_(std::move(path)), temporary_(std::move(temporary)), file_(std::move(file)) {}
 
-  std::string path_;       // behind all links
+  std::string path_;       // the path behind all symbolic links
   std::string temporary_;  // empty: the target itself is written to
   FileDescriptor file_;    // open from Create to Commit
   RunningDigest digest_;
@@ -63,11 +63,10 @@ class AtomicFile {
 // Files or folders that a folder holds one after the other: 000001.segment, 000002.segment … Thread-safe.
 struct NumberedFiles {
   std::string folder;
-  std::string extension;  // with its dot; empty: none
+  std::string extension;  // the extension with its dot; empty: none
 
   std::string Path(int64_t number) const;
-  std::vector<int64_t> Numbers()
-      const;  // of those that are there, ascending; other names, such as 0042, count for nothing
+  std::vector<int64_t> Numbers() const;  // the numbers of existing files, ascending; ignores names such as 0042
 };
 
 }  // namespace causeway::formats

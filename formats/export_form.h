@@ -27,7 +27,7 @@ namespace causeway::formats {
 inline constexpr int64_t kByteVocabulary = 256;
 
 std::string ByteTokenizerJson();                                // tokenizer.json
-std::string ByteTokenizerConfigJson(int64_t model_max_length);  // tokenizer_config.json; in tokens
+std::string ByteTokenizerConfigJson(int64_t model_max_length);  // tokenizer_config.json; the length is in tokens
 
 struct ExportForm {
   std::string run_id;
@@ -35,10 +35,10 @@ struct ExportForm {
   std::map<std::string, std::string> files;  // name → contents
   std::string note;                          // what is missing, for people; empty: nothing
 
-  bool is_adapter() const;  // peft's: its weights have a name of their own, and the names in it are shorter
+  bool is_adapter() const;  // a peft adapter: its file of weights has its own name, and its tensors have shorter names
 };
 
-// `dtype` is "float32" or "bfloat16"; `assets` a folder, "" for none; `files` of a model that sites bring.
+// `dtype` is "float32" or "bfloat16"; `assets` a folder, "" for none; `files` are those of a model that sites bring.
 // INVALID_ARGUMENT if the config.json in `assets` has another architecture than the run's Llama model (names the key,
 // the expected and the actual value), or the folder has no tokenizer; NOT_FOUND where a file cannot be read.
 absl::StatusOr<ExportForm> MakeExportForm(const core::RunConfig& config, const std::string& dtype,

@@ -18,7 +18,7 @@
 
 namespace causeway::formats {
 
-// Larger values are typos, and products of allowed values still fit into 64 bits.
+// Values above these limits are typos, and products of allowed values still fit into 64 bits.
 inline constexpr int64_t kMaxSteps = 1'000'000'000'000;
 inline constexpr int64_t kMaxWidth = 1 << 20;  // hidden size, sequence length, batch
 inline constexpr char kSiteName[] = "a site's name of 1 to 64 characters A-Z a-z 0-9 . _ -";
@@ -33,7 +33,7 @@ struct Origin {
 
   // "run.yaml:12: sync.sync_every"; for a key that is absent, the line of the section it belongs to.
   std::string Locate(const std::string& path) const;
-  // That line; 0 where none is known.
+  // The line that Locate gives; 0 where none is known.
   int LineOf(const std::string& path) const;
 };
 
@@ -52,13 +52,13 @@ class FieldCheck {
 
   void Expect(bool ok, const std::string& path, std::string_view expected, std::string_view got);
 
-  // A status with the expected and the actual value.
+  // Notes a mistake if `status` is an error; its message has the expected and the actual value.
   void Ok(const std::string& path, const absl::Status& status);
 
   // Each returns the value; Integer returns the nearest bound for a wrong one, so that arithmetic on it is safe.
   // `reason` explains the bounds: "less than sync_every".
   int64_t Integer(const std::string& path, int64_t value, int64_t least, int64_t most, std::string_view reason = "");
-  double NotNegative(const std::string& path, double value);  // and finite, like the others
+  double NotNegative(const std::string& path, double value);  // `value` must also be finite, as below
   double Positive(const std::string& path, double value);
   double Share(const std::string& path, double value);          // 0 … 1
   double ShareBelowOne(const std::string& path, double value);  // 0 … 1, without 1
@@ -88,7 +88,7 @@ class FieldCheck {
   void Add(const std::string& path, std::string text);
 
   const Origin& origin_;
-  // Consequences of a mistake are left out: others at its path, in its section, and of defaults.
+  // Consequences of a mistake are left out: other mistakes at its path, in its section, and of defaults.
   std::vector<Mistake> mistakes_;
 };
 

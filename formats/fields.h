@@ -29,9 +29,9 @@ namespace causeway::formats {
 // When a change of a setting of a running run holds.
 enum class Holds {
   kFixed,    // never: the run keeps the value it began with
-  kAtOnce,   // as soon as it is changed: it concerns no bit of a round that has closed
-  kByRound,  // from a version of each fragment on
-  kByStep,   // from an inner step on
+  kAtOnce,   // as soon as it is changed, since it affects no bit of a closed round
+  kByRound,  // from some version of each fragment on
+  kByStep,   // from some inner step on
   kByStart,  // from the next start of the coordinator, or of each site, on
 };
 
@@ -41,7 +41,7 @@ enum class Set { kTaken, kNotYet };
 struct Key {
   const char* name;
   Holds holds;
-  const char* says;  // one clause, for the reference
+  const char* says;  // the description: one clause, for the reference
   Set set = Set::kTaken;
 };
 
@@ -59,14 +59,14 @@ class Fields {
  public:
   virtual ~Fields() = default;
 
-  // Where values are read or checked: the mistakes. Otherwise null.
+  // The mistakes, where values are read or checked; otherwise null.
   FieldCheck* check() const { return check_; }
   bool Reads() const { return check_ != nullptr; }
   std::string Path(std::string_view name) const { return absl::StrCat(path_, std::string(name)); }
 
   // Whether the current section has the key, where values are read.
   virtual bool Given(const char* /*name*/) const { return false; }
-  // Whether a row is visited that a config has only if `present`: a reader has to look for it.
+  // Whether to visit a row that a config has only if `present`; a reader always visits it, to look for it.
   virtual bool Wants(bool present) const { return Reads() || present; }
 
   template <std::integral T>
@@ -148,7 +148,7 @@ class Fields {
 
  private:
   FieldCheck* const check_;
-  std::string path_;  // "inner.partition.", of the current section
+  std::string path_;  // path of the current section: "inner.partition."
 };
 
 // Checks values as they are; `prefix` stands before the paths.
@@ -175,7 +175,7 @@ class JsonWriter : public Fields {
   void Leave() override { sections_.pop_back(); }
   size_t Count(const char* name, size_t now) override;
 
-  std::vector<nlohmann::ordered_json*> sections_;  // from the whole to the current one
+  std::vector<nlohmann::ordered_json*> sections_;  // the sections from the whole config to the current one
 };
 
 // Every key of the run's config, under run.yaml's names.

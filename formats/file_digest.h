@@ -27,7 +27,7 @@ class RunningDigest {
   RunningDigest();
 
   void Add(std::span<const std::byte> bytes);
-  FileDigest value() const;  // of all so far
+  FileDigest value() const;  // the digest of all bytes so far
 
  private:
   struct Free {

@@ -20,13 +20,13 @@ namespace causeway::formats {
 
 struct FileKind {
   std::string_view name;           // "a gzip file"
-  std::string_view as_data;        // what to do to train on it
-  std::string_view as_model = {};  // what to do where a file of a model is expected; empty: the same
-  bool stands_in = false;          // for the file that was meant: a pointer, or the answer of a web server
+  std::string_view as_data;        // what a person does to train on it
+  std::string_view as_model = {};  // the same where a file of a model is expected; empty: as_data
+  bool stands_in = false;          // it stands for the intended file: a pointer, or a web server's answer
   bool is_safetensors = false;
 };
 
-// Null: none that is known. `bytes` is the file, or its first 512 bytes or more.
+// Null: the kind is not known. `bytes` is the file, or its first 512 bytes or more.
 const FileKind* RecognizeFile(std::span<const std::byte> bytes);
 
 // For a file that is to be text: knows UTF-16 and UTF-32, too, whose marks are tokens elsewhere.
@@ -34,7 +34,7 @@ const FileKind* RecognizeText(std::span<const std::byte> bytes);
 
 bool IsNumpyArray(std::span<const std::byte> bytes);
 
-// The place of the file.
+// The use that a file is read for.
 enum class FileUse { kData, kModel };
 
 // INVALID_ARGUMENT: "PATH: expected WHAT, got a gzip file (.gz): unpack it with gunzip". OK for null.

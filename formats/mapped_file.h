@@ -33,7 +33,7 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return bytes_; }
 
-  // As a lost page does: for a reader to whom the bytes show that they are no longer those that it has checked.
+  // Ends the program as a lost page does, for a reader that finds other bytes than those that it has checked.
   [[noreturn]] void EndAsChanged() const;
 
  private:
@@ -44,7 +44,7 @@ class MappedFile {
   [[noreturn]] static void End(const Guarded& file);
 
   std::span<const std::byte> bytes_;
-  Guarded* guarded_ = nullptr;  // stays for ever
+  Guarded* guarded_ = nullptr;  // is never freed
 };
 
 }  // namespace causeway::formats

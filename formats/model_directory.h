@@ -15,10 +15,10 @@ namespace causeway::formats {
 // A file that loaders need beside the weights of a model that sites bring, such as config.json and the tokenizer's:
 // compressed, so that one fits a message. Pure.
 
-inline constexpr int64_t kMaxModelFilesBytes = 64 << 20;         // of all of a model's; the largest tokenizer has 40 MB
-inline constexpr size_t kMaxModelFiles = 64;                     // of a model
-inline constexpr size_t kMaxCompressedFileBytes = 7 << 20;       // fits into core::kMaxControlMessageBytes
-inline constexpr char kAdapterConfig[] = "adapter_config.json";  // of peft: the weights are an adapter's
+inline constexpr int64_t kMaxModelFilesBytes = 64 << 20;    // a model's files together; the largest tokenizer: 40 MB
+inline constexpr size_t kMaxModelFiles = 64;                // files of one model
+inline constexpr size_t kMaxCompressedFileBytes = 7 << 20;  // fits into core::kMaxControlMessageBytes
+inline constexpr char kAdapterConfig[] = "adapter_config.json";  // peft's file: the weights are an adapter's
 
 struct ModelFile {
   std::string name;
@@ -28,7 +28,7 @@ struct ModelFile {
 };
 
 // INVALID_ARGUMENT: `name` may not be among a model's files: letters, digits, "._-", and an extension that texts and
-// tokenizers have. Code and weights are none.
+// tokenizers have. Code and weights are not among them.
 absl::Status CheckModelFileName(const std::string& name);
 
 // INVALID_ARGUMENT as above, or if the file is too large.

@@ -27,15 +27,15 @@ absl::Status WriteExport(const std::string& dir, const ExportForm& form, const c
 absl::Status WriteExport(const std::string& dir, const ExportForm& form, const core::Manifest& manifest,
                          std::span<const std::span<const float>> tensors, std::span<const core::Version> versions);
 
-// The origin that WriteExport has left in the weights of `dir`; nothing where there are no weights, or those of another
+// The origin that WriteExport has left in the weights of `dir`; nullopt where there are no weights, or those of another
 // program.
 struct ExportFound {
   std::string run_id;
-  core::Version rounds = 0;  // that all fragments have
+  core::Version rounds = 0;  // rounds that all fragments have
 };
 std::optional<ExportFound> FindExport(const std::string& dir);
 
-// FAILED_PRECONDITION: WriteExport would replace what no export of that run has written.
+// FAILED_PRECONDITION: WriteExport would replace files that no export of that run has written.
 absl::Status CheckReplacesNothingElse(const std::string& dir, const ExportForm& form);
 
 // One site's live parameters, for comparison: tensors[i] are the unpadded values of tensor i of the manifest.

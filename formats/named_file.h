@@ -27,30 +27,30 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_by
 // folder", and the like. Thread-safe.
 absl::StatusOr<std::string> ReadNamedFile(const std::string& flag, const std::string& path);
 
-// A program that runs on without the file's new contents says so, until they can be taken: OK. Returns whether that is
-// news. Both thread-safe; the faults are those of the process, in order of `file`, one text each.
+// Notes that the program runs on without the file's new contents, or, with OK, that it could take them. Returns whether
+// that is news. Both thread-safe; the faults are those of the process, in order of `file`, one text each.
 bool NoteNamedFile(const std::string& file, const absl::Status& status);
 std::vector<std::string> NamedFileFaults();
 
-// One that is reread whenever it has changed. One that cannot be read is tried again at each look, since what was wrong
-// may be mended without a trace (chmod). One that was made shorter in its place may be half written: it counts once it
-// has stayed so for kSettlesMs; a file that takes its place by a rename is whole. Not thread-safe.
+// A file that is reread whenever it has changed. A file that cannot be read is tried again at each look, since what was
+// wrong may be mended without a trace (chmod). A file that was made shorter in its place may be half written: it counts
+// once it has stayed so for kSettlesMs; a file that takes its place by a rename is whole. Not thread-safe.
 class WatchedFile {
  public:
   static constexpr int64_t kSettlesMs = 5'000;
 
-  WatchedFile() = default;  // no file
+  WatchedFile() = default;  // watches no file
   WatchedFile(std::string flag, std::string path, const core::Clock* clock = &core::SystemClock())
       : flag_(std::move(flag)), path_(std::move(path)), clock_(clock) {}
 
   bool given() const { return !path_.empty(); }
   std::string Text() const { return "--" + flag_ + "=" + path_; }
 
-  // Its contents, if they may differ from those last read. INVALID_ARGUMENT: it cannot be read.
+  // The file's contents, if they may differ from those last read. INVALID_ARGUMENT: it cannot be read.
   absl::StatusOr<std::optional<std::string>> ReadIfChanged();
 
  private:
-  // From stat; the file has changed if this differs.
+  // Values from stat; the file has changed if they differ.
   struct Stamp {
     int64_t modified_ns = 0;
     int64_t bytes = -1;
@@ -60,9 +60,9 @@ class WatchedFile {
 
   std::string flag_, path_;
   const core::Clock* clock_ = &core::SystemClock();
-  std::optional<Stamp> stamp_;         // none: not read yet
-  std::optional<int64_t> shorter_ms_;  // since when it is, in its place
-  bool failed_ = false;                // the last look, so that the next one reads
+  std::optional<Stamp> stamp_;         // absent: the file was not read yet
+  std::optional<int64_t> shorter_ms_;  // since when the file is shorter, in its place
+  bool failed_ = false;                // the last look failed, so that the next one reads
 };
 
 }  // namespace causeway::formats

@@ -44,7 +44,7 @@ absl::StatusOr<int64_t> FileSize(const FileDescriptor& file, const std::string& 
 // Fills `out` from `offset`. DATA_LOSS where the file ends before.
 absl::Status ReadAt(const FileDescriptor& file, const std::string& path, int64_t offset, std::span<std::byte> out);
 
-// Writes all of them, from the file's current position.
+// Writes all bytes, from the file's current position.
 absl::Status WriteAll(const FileDescriptor& file, const std::string& path, std::span<const std::byte> bytes);
 
 // The whole of a small file. `max_bytes` keeps a wrong path from filling memory.

@@ -12,7 +12,7 @@ namespace causeway::formats {
 // A sentence for each doubt about the codec section, naming key, value and a better choice (docs/codecs.md).
 std::vector<std::string> CodecAdvice(const core::CodecConfig& codec);
 
-// All doubts about a run: those, and StepsAdvice.
+// All advice about a run: CodecAdvice and StepsAdvice.
 std::vector<std::string> RunAdvice(const core::RunConfig& config);
 
 // A run that ends before some fragment is sent for the first time would export that fragment's initial values.

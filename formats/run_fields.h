@@ -8,7 +8,7 @@ namespace causeway::formats {
 
 void RunFields(core::RunConfig& config, Fields& fields);
 
-// The section `model`, but for its kind; and of it a Llama's architecture, also in a config.json.
+// ModelFields: the section `model` except its kind. LlamaFields: a Llama's architecture, also as a config.json has it.
 void ModelFields(core::RunConfig& config, Fields& fields);
 void LlamaFields(core::LlamaConfig& llama, Fields& fields);
 

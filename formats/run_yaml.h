@@ -42,7 +42,7 @@ absl::Status CompleteModel(const Origin& origin, v1::Model& model);
 absl::StatusOr<core::RunConfig> ParseRunYaml(std::string_view text, const std::string& file_name,
                                              const core::RunConfig* stored = nullptr);
 absl::StatusOr<std::string> ReadRunYamlText(const std::string& path);
-absl::StatusOr<core::RunConfig> ReadRunYaml(const std::string& path);  // of a new run
+absl::StatusOr<core::RunConfig> ReadRunYaml(const std::string& path);  // the config of a new run
 
 // With `placement: sites`: sync.parts becomes the number of shards. INVALID_ARGUMENT: the run has one shard, or another
 // sync.parts. Other configs stay as they are.

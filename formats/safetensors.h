@@ -43,14 +43,14 @@ class SafetensorsFile {
     std::string name;
     std::string dtype;  // "F32", "BF16", …
     std::vector<int64_t> shape;
-    int64_t offset = 0;  // of the first byte, in the file
+    int64_t offset = 0;  // offset of the first byte in the file
     int64_t bytes = 0;
   };
 
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
-  const std::vector<Entry>& tensors() const { return tensors_; }  // in the order of their values
+  const std::vector<Entry>& tensors() const { return tensors_; }  // tensors in the order of their values
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const Entry* Find(const std::string& name) const;  // nullptr if there is none
 
@@ -70,7 +70,7 @@ class SafetensorsFile {
   std::string path_;
   FileDescriptor file_;
   std::vector<Entry> tensors_;
-  std::map<std::string, size_t> index_;  // of each name in tensors_
+  std::map<std::string, size_t> index_;  // index of each name in tensors_
   std::map<std::string, std::string> metadata_;
 };
 

@@ -14,8 +14,8 @@ namespace causeway::formats {
 struct Setting {
   std::string key;  // "inner.lr"
   Holds holds = Holds::kFixed;
-  bool settable = false;  // by `causewayctl set`
-  std::string says;       // one clause
+  bool settable = false;  // whether `causewayctl set` changes it
+  std::string says;       // its description in one clause
   std::string expected;   // "0 to 1"
   std::string standard;   // its default, as JSON; empty: none
 };
@@ -34,8 +34,8 @@ absl::StatusOr<core::RunConfig> ChangedConfig(const core::RunConfig& config, con
 // A run that goes on with another run.yaml: `run`, with the settings that each start takes from the file.
 core::RunConfig ConfigAtStart(const core::RunConfig& run, const core::RunConfig& file);
 
-// The same for a stored run, serialized, until sites have entered (`started`) as the file says. FAILED_PRECONDITION: a
-// key that is fixed differs: "model.hidden_size: expected 128, got 256".
+// The same for a stored run, serialized; until sites have entered (`started`), all settings are the file's.
+// FAILED_PRECONDITION: a key that is fixed differs: "model.hidden_size: expected 128, got 256".
 struct FileOfRun {
   const std::string& yaml;
   const std::string path;

@@ -24,7 +24,7 @@ class RunningSha256 {
   RunningSha256();
 
   void Add(std::span<const std::byte> bytes);
-  Sha256Hash value();  // of all; once
+  Sha256Hash value();  // the hash of all bytes; to be called once
 
  private:
   struct Free {
@@ -41,9 +41,9 @@ class RunningSha256 {
 
 namespace causeway::formats {
 
-// Reads these files of `dir`.
+// Reads these files of `dir`, and writes its SHA256SUMS.
 absl::Status WriteSha256Sums(const std::string& dir, const std::set<std::string>& names);
-absl::Status RemoveSha256Sums(const std::string& dir);  // before what it speaks of is replaced
+absl::Status RemoveSha256Sums(const std::string& dir);  // to be called before the files that it lists are replaced
 
 // OK where `dir` has no SHA256SUMS, or it says nothing of `name`. DATA_LOSS names the file and both digests.
 absl::Status CheckSha256Sum(const std::string& dir, const std::string& name);

@@ -35,12 +35,11 @@ namespace causeway::formats {
 // One kind of files is read: .bin, else .npy, else .txt or .jsonl.
 struct TokenFolder {
   std::vector<std::string> files;     // paths, in bytewise order of their names; one or more
-  std::vector<std::string> held_out;  // names, as all below
+  std::vector<std::string> held_out;  // names, like all members below
   std::vector<std::string> hidden;
-  std::vector<std::string> twins;  // "latest.txt (b.txt again)"
-  std::vector<std::string>
-      for_validation;  // of those that are read, by their names, where --held_out holds out nothing
-  std::map<std::string, std::vector<std::string>> other;  // by ending, which is empty or begins with "."; "/": folders
+  std::vector<std::string> twins;           // "latest.txt (b.txt again)"
+  std::vector<std::string> for_validation;  // of `files`, those named like validation data, if nothing is held out
+  std::map<std::string, std::vector<std::string>> other;  // other files by ending (empty or ".…"); "/": folders
 
   // "skips val.bin, which --held_out holds out; 2 names that begin with "." (._a.txt, .b.txt); 3 of .npy (…)", or
   // empty.
@@ -72,7 +71,7 @@ class TokenFile {
  private:
   struct Part {
     TokenShard shard;
-    int64_t first;  // token of the whole
+    int64_t first;  // index of its first token in the whole
   };
 
   TokenFile() = default;

@@ -27,17 +27,17 @@ namespace causeway::formats {
 
 struct TokenFormat {
   int64_t vocab_size = 256;
-  int64_t token_bytes = 2;  // of a .bin without a header: 2 or 4
+  int64_t token_bytes = 2;  // bytes of a token in a .bin without a header: 2 or 4
 };
 
 class TokenShard {
  public:
-  // By its bytes where they say it, else by the ending of the name. INVALID_ARGUMENT names what was expected, and
-  // where.
+  // Takes the kind from the file's bytes where they show it, else from the ending of its name. INVALID_ARGUMENT names
+  // what was expected, and where.
   static absl::StatusOr<TokenShard> Open(const std::string& path, const TokenFormat& format);
 
   int64_t size() const { return static_cast<int64_t>(tokens_.size()) / width_; }
-  const std::string& note() const { return note_; }  // of a file that may have been meant otherwise; or empty
+  const std::string& note() const { return note_; }  // says how the file may have been meant otherwise; or empty
   uint32_t operator[](int64_t index) const {
     if (width_ == 1) return std::to_integer<uint32_t>(tokens_[index]);
     uint32_t token = 0;
@@ -53,12 +53,12 @@ class TokenShard {
   absl::Status OpenText(const std::string& path, const TokenFormat& format);
   // `is_raw`: nothing but the run's config says how wide the tokens are.
   absl::Status CheckTokens(const std::string& path, const TokenFormat& format, bool is_raw) const;
-  int64_t Value(int64_t index) const;  // with all its bytes, which operator[] knows to be a token
+  int64_t Value(int64_t index) const;  // the value from all its bytes, before it is known to be a token
 
   MappedFile file_;
-  std::vector<std::byte> decoded_;  // of JSON lines
+  std::vector<std::byte> decoded_;  // the decoded texts of JSON lines
   std::span<const std::byte> tokens_;
-  int64_t width_ = 1;  // bytes: 1, 2, 4, or 8 of a NumPy array
+  int64_t width_ = 1;  // bytes of a token: 1, 2, 4, or 8 (NumPy)
   bool is_signed_ = false;
   uint32_t vocab_size_ = 0;
   std::string note_;

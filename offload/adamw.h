@@ -71,7 +71,7 @@ inline uint32_t RoundingBits(uint32_t seed, uint32_t index) {
   return bits ^ (bits >> 16);
 }
 
-// x in bfloat16, up with the probability of how near that is: `bits` of 16 are random. A NaN stays one.
+// Rounds x to bfloat16, up with a probability that grows with its nearness: `bits` has 16 random bits. A NaN stays one.
 inline uint16_t RoundStochastically(float x, uint32_t bits) {
   const auto exact = std::bit_cast<uint32_t>(x);
   return static_cast<uint16_t>((x == x ? exact + bits : exact | 0x00400000u) >> 16);
@@ -143,31 +143,31 @@ constexpr int64_t BytesOf(GradientType type) { return type == GradientType::kFlo
 
 // `count` values of each array; on a device, pointers are to its memory.
 struct AdamWArrays {
-  const void* gradient = nullptr;  // null: m and v are as they are to be, and p alone changes
+  const void* gradient = nullptr;  // null: m and v have their new values already, and p alone changes
   GradientType gradient_type = GradientType::kFloat32;
   float* first_moment = nullptr;
   float* second_moment = nullptr;
   float* parameters = nullptr;
-  uint16_t* bfloat16_copy = nullptr;  // p as the model computes with it; null: none
-  bool follows_copy = false;  // where it is not p rounded, something else has written it: p takes its value first
+  uint16_t* bfloat16_copy = nullptr;  // p as the model computes with it; null: there is no copy
+  bool follows_copy = false;          // if the copy is not p rounded, other code wrote it: p takes its value first
   int64_t count = 0;
 
   AdamWArrays Part(int64_t first, int64_t size) const;
 };
 
-// True: p has taken values of the copy.
+// Returns true if p has taken values of the copy.
 bool AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays);
 
 // How the step goes through memory: which way is fastest depends on the processor (offload/calibration.h). No bit
 // depends on it.
 struct AdamWWalk {
-  bool fetches_ahead = true;  // by instructions, beside what the processor fetches by itself
-  bool streams_copy = true;   // past the caches
+  bool fetches_ahead = true;  // prefetch instructions, beside what the processor fetches by itself
+  bool streams_copy = true;   // the copy is written past the caches
 
   friend bool operator==(const AdamWWalk&, const AdamWWalk&) = default;
 };
 AdamWWalk CurrentWalk();
-void SetWalk(AdamWWalk walk);  // of all threads' next steps
+void SetWalk(AdamWWalk walk);  // for all threads' next steps
 
 // Moments in bfloat16, 20 bytes a parameter instead of 28: each is widened, updated, and rounded stochastically, since
 // to nearest a v near its fixed point would no longer move. The random bits are a function of seed and index, so that
@@ -176,12 +176,12 @@ struct NarrowMoments {
   uint16_t* first = nullptr;
   uint16_t* second = nullptr;
   uint32_t seed = 0;
-  int64_t index = 0;  // of the first value here
+  int64_t index = 0;  // index of the first value here
 };
 // AdamWStep with these moments. REQUIRES: `arrays` has a gradient, and no moments.
 bool AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays, const NarrowMoments& moments);
 
-// m ← fma(g, 1−β1, m·β1), and 0 where v is 0. All of one size.
+// m ← fma(g, 1−β1, m·β1), and 0 where v is 0. All spans have one size.
 void MomentumStep(const AdamWConstants& constants, std::span<const float> gradient,
                   std::span<const float> second_moment, std::span<float> first_moment);
 

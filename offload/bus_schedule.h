@@ -34,19 +34,19 @@ class BusSchedule {
   };
 
   // Announces that these ranges are to be copied before an update changes them, and not before Copy of the ticket that
-  // it returns. By the thread that updates, between two updates.
+  // it returns. Called by the thread that updates, between two updates.
   int64_t Announce(const std::vector<Range>& ranges);
   // Calls copy(piece) for one announced piece after the other; each is taken when the call returns. Returns when none
   // is left.
   void Copy(int64_t ticket, absl::FunctionRef<void(const Range& piece)> copy);
 
-  // The update: from here on no piece is begun, until EndUpdate, or AwaitCopied. One at a time.
+  // Begins an update: from here on no piece is begun, until EndUpdate, or AwaitCopied. One update at a time.
   void BeginUpdate();
-  bool IsCopied(const Range& range) const;  // nothing of it waits for a copy
+  bool IsCopied(const Range& range) const;  // no value of `range` waits for a copy
   void AwaitCopied(const Range& range);
   void EndUpdate();
 
-  double waited_s() const { return waited_s_; }  // of all AwaitCopied
+  double waited_s() const { return waited_s_; }  // seconds in all AwaitCopied
 
  private:
   struct Waiting {
@@ -59,10 +59,10 @@ class BusSchedule {
 
   mutable core::Mutex mutex_;
   core::Condition changed_;
-  std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // in order; what is being copied is in it
+  std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // in order, including the piece that is being copied
   int64_t tickets_ ABSL_GUARDED_BY(mutex_) = 0;
   bool updating_ ABSL_GUARDED_BY(mutex_) = false;
-  Range awaited_ ABSL_GUARDED_BY(mutex_);  // by the update, which has nothing else to do
+  Range awaited_ ABSL_GUARDED_BY(mutex_);  // the range that the update awaits, with nothing else to do
   std::atomic<double> waited_s_ = 0;
 };
 

@@ -28,19 +28,19 @@ namespace causeway::offload {
 
 std::string ProcessorName();
 
-// The number of values that is measured for a state of this many: one for models of similar sizes, and at most what is
-// beyond the caches of most machines (a state of 512 MB, which takes a quarter of a second to touch first).
+// The number of values to measure with for a state of `parameters`: the same for models of similar sizes, and at most
+// what is beyond the caches of most machines (a state of 512 MB, which takes a quarter of a second to touch first).
 int64_t MeasuredValues(int64_t parameters);
 
 // The best of a few passes, in seconds: other load on the machine only makes them slower.
 double BestSeconds(const std::function<void()>& pass);
 
-// An empty one where there is none, or none that we understand.
+// The file's contents; an empty object if there is no file, or we do not understand it.
 nlohmann::json ReadCalibrations(const std::string& path);
 
 // Writes the whole file or nothing: other processes may read and write it now. An entry that they add meanwhile may be
-// lost, and is measured again. A link stays one, and what is no regular file is written to. Returns why it could not,
-// or nothing.
+// lost, and is measured again. A link stays one, and a file that is not regular is written to directly. Returns why it
+// failed; empty: it did not.
 std::string WriteCalibrations(const std::string& path, const nlohmann::json& json);
 
 // $XDG_CACHE_HOME/causeway/bandwidths.json, or below ~/.cache; empty where there is neither.
@@ -58,7 +58,7 @@ inline constexpr int64_t kLeastBeyondCaches = int64_t{1} << 20;
 // costs the measurement: `note` says why.
 struct Calibration {
   Bandwidths bandwidths;
-  bool measured = false;  // just now
+  bool measured = false;  // measured by this call
   std::string note;
 };
 absl::StatusOr<Calibration> Calibrate(int64_t parameters, core::ThreadTeam& team, Device* device,

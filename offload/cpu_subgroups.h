@@ -21,7 +21,7 @@ namespace causeway::offload {
 
 class CpuSubgroups {
  public:
-  // Pinned memory of the host.
+  // The pinned host memory that it takes.
   static int64_t HostBytes(const SubgroupPlan& plan, GradientType gradients);
 
   CpuSubgroups(const SubgroupPlan& plan, GradientType gradients, Device* device, UpdateTraffic* traffic);
@@ -31,7 +31,7 @@ class CpuSubgroups {
   // The device's gradients [first, first + count) are final when what kGradients waits for is done: queues the copies
   // of the CPU's part and returns its bytes.
   int64_t Send(const void* gradients, int64_t first, int64_t count);
-  // Or: keeps in mind that they are final, until SendHeld.
+  // Instead of Send: only notes that they are final; SendHeld sends them.
   void Hold(int64_t first, int64_t count) { held_.emplace_back(first, count); }
   void SendHeld(const void* gradients);
 
@@ -41,7 +41,7 @@ class CpuSubgroups {
   // Waits for the gradients of subgroup i, and for a free copy: both as arrays whose first value is the subgroup's.
   // The other arrays are null.
   AdamWArrays Await(int64_t i);
-  // Queues the copy that Await gave, made by now, to the device's parameters `to`.
+  // Queues the transfer of the copy that Await gave, written by now, to the device's parameters `to`.
   void SendCopy(int64_t i, uint16_t* to);
 
   void EndUpdate();
@@ -49,8 +49,8 @@ class CpuSubgroups {
  private:
   static constexpr int kCopies = 3;
   struct Subgroup {
-    int64_t place = 0;    // of its first gradient, in values
-    int64_t missing = 0;  // gradients that have not been sent
+    int64_t place = 0;    // place of its first gradient, in values
+    int64_t missing = 0;  // number of gradients that have not been sent
     Device::Event gradients_here = 0;
   };
 

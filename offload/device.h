@@ -32,7 +32,7 @@ constexpr core::StreamPurpose PurposeOf(Queue queue) {
 
 class Device {
  public:
-  using Event = int;  // of MakeEvent
+  using Event = int;  // an event that MakeEvent returned
 
   virtual ~Device() = default;
 
@@ -90,12 +90,12 @@ class ScopedDevice {
   ScopedDevice(const ScopedDevice&) = delete;
   ScopedDevice& operator=(const ScopedDevice&) = delete;
 
-  Error error() const { return error_; }  // of choosing it
+  Error error() const { return error_; }  // the result of choosing the device
 
  private:
   const int index_, before_;  // −1: unknown
   Error error_{};             // success
-  Mode mode_;                 // before
+  Mode mode_;                 // the thread's mode before
 };
 
 }  // namespace causeway::offload

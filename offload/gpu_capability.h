@@ -7,14 +7,14 @@
 namespace causeway::offload {
 
 struct GpuCapability {
-  absl::string_view name;  // of the GPU
+  absl::string_view name;  // name of the GPU
   int major = 0, minor = 0;
 };
 
 // UNAVAILABLE: an older GPU, with the capability that was expected and its own.
 absl::Status CheckCapability(const GpuCapability& gpu);
 
-// UNAVAILABLE: its driver finds no kernel for it, in its `words`, among those for `architectures`.
+// The error UNAVAILABLE: the driver finds no kernel for the GPU among those for `architectures`, as its `words` say.
 absl::Status NoKernelFor(const GpuCapability& gpu, absl::string_view architectures, absl::string_view words);
 
 }  // namespace causeway::offload

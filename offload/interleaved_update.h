@@ -49,7 +49,7 @@ class UpdateTimer {
 
   void Prepare() { begun_ = device_->MakeTimedEvent(); }
 
-  // On a queue that is idle: the update begins now.
+  // The update begins now; `idle` is a queue that is idle.
   void Begin(Queue idle) {
     device_->Record(begun_, idle);
     running_ = true;
@@ -60,7 +60,7 @@ class UpdateTimer {
     seconds_ = std::max(device_->SecondsBetween(begun_, one), device_->SecondsBetween(begun_, other));
   }
 
-  // The last update that has ended; once for each.
+  // The seconds of the last update that has ended; returned once for each.
   std::optional<double> TakeSeconds() { return std::exchange(seconds_, std::nullopt); }
 
  private:
@@ -70,7 +70,7 @@ class UpdateTimer {
   std::optional<double> seconds_;
 };
 
-// On the host, of equal sizes: the plan's number of parameters.
+// Arrays on the host, of equal sizes: the plan's number of parameters.
 struct HostState {
   std::span<float> parameters, first_moment, second_moment;
 };
@@ -79,12 +79,12 @@ struct HostState {
 struct DeviceModel {
   const void* gradients = nullptr;  // written by backward
   GradientType gradient_type = GradientType::kBfloat16;
-  uint16_t* parameters = nullptr;  // bfloat16, what forward computes with
-  PinnedPool* pool = nullptr;      // of the host's memory for gradients and copies; outlives the update
-  // For the buffer sets, each of InterleavedUpdate::SetBytes; null: memory of its own is allocated.
+  uint16_t* parameters = nullptr;  // bfloat16: forward computes with these
+  PinnedPool* pool = nullptr;      // host memory for gradients and copies; outlives the update
+  // Rooms for the buffer sets, each of InterleavedUpdate::SetBytes; null: the update allocates its own memory.
   std::array<void*, 2> rooms = {};
-  // For comparison: where one is not set, that work is done in the update, as in ZeRO-Offload.
-  bool early_gradients = true;  // those of CPU subgroups go to the host during backward
+  // Not set only for comparison: that work is then done in the update, as in ZeRO-Offload.
+  bool early_gradients = true;  // gradients of CPU subgroups go to the host during backward
   bool copy_in_pass = true;     // the CPU's AdamW writes the bfloat16 copy
 };
 
@@ -92,14 +92,14 @@ class InterleavedUpdate {
  public:
   static constexpr int kBufferSets = 2;
 
-  // Device memory that one set takes.
+  // The device memory that one buffer set takes.
   static size_t SetBytes(const SubgroupPlan& plan);
-  // Host memory beside the state, pinned: 4 bytes of each of the CPU's parameters where gradients are float32.
+  // The pinned host memory beside the state: 4 bytes for each of the CPU's parameters where gradients are float32.
   static int64_t HostBytes(const SubgroupPlan& plan, GradientType gradients) {
     return CpuSubgroups::HostBytes(plan, gradients);
   }
 
-  // On the CPU alone.
+  // An update on the CPU alone.
   InterleavedUpdate(const HostState& state, std::vector<DecaySegment> segments, const SubgroupPlan& plan,
                     core::ThreadTeam* team, BusSchedule* bus);
   // Takes host memory and two buffer sets: RESOURCE_EXHAUSTED says how much did not fit.
@@ -118,17 +118,17 @@ class InterleavedUpdate {
   // Does not block.
   void RoomIsDead();
 
-  // Step t, counted from 1. `gradients` are the host's, without a device; none where v is frozen, and only p moves.
-  // Segments that do not decay take weight 0.
+  // Step t, counted from 1. `gradients` are on the host, for an update without a device; empty where v is frozen, and
+  // only p moves. Segments that do not decay take weight 0.
   absl::Status Step(const AdamWParameters& parameters, int64_t t, std::span<const float> gradients = {});
 
   absl::Status Finish();
 
-  // In seconds; empty until another update has been waited for, by Finish or the next Step.
+  // The last update's seconds; empty until another update has been waited for, by Finish or the next Step.
   std::optional<double> TakeSeconds() { return timer_.TakeSeconds(); }
 
   const SubgroupPlan& plan() const { return plan_; }
-  const UpdateCounts& counts() const { return traffic_.last(); }  // of the last update on a device
+  const UpdateCounts& counts() const { return traffic_.last(); }  // counts of the last update on a device
 
  private:
   // Device memory for one subgroup's state, and its progress.
@@ -140,17 +140,17 @@ class InterleavedUpdate {
     Device::Event arrived = 0, updated = 0, flushed = 0;
   };
   struct Events {
-    Device::Event gradients_final = 0;  // of backward: all that was queued so far
-    Device::Event room_dead = 0;        // the same, for prefetches
-    Device::Event updated = 0;          // all subgroups of the device
-    Device::Event flushed = 0;          // the same, on the host
+    Device::Event gradients_final = 0;  // backward has done all that was queued so far
+    Device::Event room_dead = 0;        // the same, for prefetches to await
+    Device::Event updated = 0;          // all subgroups of the device are updated
+    Device::Event flushed = 0;          // their state is back on the host
     Device::Event parameters_ready = 0;
   };
   // The progress of the backward pass before the next update.
   struct Backward {
-    int64_t gradients_ready = 0;  // values
-    int64_t prefetched = 0;       // of the device's subgroups
-    int64_t free_sets = 0;        // that may be filled
+    int64_t gradients_ready = 0;  // number of values whose gradients are final
+    int64_t prefetched = 0;       // how many of the device's subgroups are prefetched
+    int64_t free_sets = 0;        // number of sets that may be filled
   };
   struct Constants {
     AdamWConstants decays, plain;

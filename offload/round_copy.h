@@ -1,5 +1,5 @@
-// A pass that rounds float32 parameters to the bfloat16 copy, past the caches: of parameters that other code has
-// changed. An update makes its copy in its own pass (offload/adamw.h). Thread-safe on disjoint arrays.
+// A pass that rounds float32 parameters to the bfloat16 copy, past the caches, after other code has changed them. An
+// update makes its copy in its own pass (offload/adamw.h). Thread-safe on disjoint arrays.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ inline void FinishStreamCopies() {
 
 namespace causeway::offload {
 
-// As core::ToBfloat16, value by value.
+// Rounds each value as core::ToBfloat16 does.
 void RoundCopy(const float* from, uint16_t* to, int64_t count);
 
 }  // namespace causeway::offload

@@ -56,8 +56,8 @@ inline constexpr HostTraffic kSeparateCopyTraffic = {.on_cpu = 36, .on_device = 
 // The limit for `auto`: beyond it the device does less than 2 % of the work.
 inline constexpr int64_t kLargestInterleave = 64;
 
-// Seconds. `device_share` is s; a rate of 0 is no bound. `devices` is R. `subgroup`: values of one; 0: without filling
-// and draining.
+// Returns seconds. `device_share` is s; a rate of 0 is no bound. `devices` is R. `subgroup`: values of a subgroup; 0:
+// without filling and draining.
 double PredictUpdate(int64_t parameters, double device_share, const Bandwidths& bandwidths, int64_t subgroup = 0,
                      int devices = 1, const HostTraffic& traffic = {});
 
@@ -65,20 +65,20 @@ struct SubgroupPlan {
   int64_t parameters = 0;
   int64_t subgroup = 0;         // values of each but the last, which may have fewer
   int64_t k = core::kAllOnCpu;  // subgroups i with i mod k = 0 are the device's; kAllOnCpu: none
-  double predicted_s = 0;       // of an update; 0: unknown
-  std::string reason;           // of k, for people
+  double predicted_s = 0;       // time of an update; 0: unknown
+  std::string reason;           // why this k, for people
 
   int64_t num_subgroups() const { return (parameters + subgroup - 1) / subgroup; }
   int64_t First(int64_t i) const { return i * subgroup; }
   int64_t Size(int64_t i) const { return std::min(subgroup, parameters - First(i)); }
   bool OnDevice(int64_t i) const { return k != core::kAllOnCpu && i % k == 0; }
-  double DeviceShare() const;  // of the parameters
+  double DeviceShare() const;  // share of the parameters that are the device's
 };
 
-// With the config's k, on a device.
+// The plan with the config's k, on a device.
 SubgroupPlan GivenPlan(const core::OffloadConfig& config, int64_t parameters, const Bandwidths& bandwidths);
 
-// The config's k, or for `auto` the one of least predicted time; of equals the larger, which uses less of the bus.
+// The plan with the config's k, or for `auto` the fastest by prediction; of equals the larger k, which spares the bus.
 SubgroupPlan PlanSubgroups(const core::OffloadConfig& config, int64_t parameters, const Bandwidths& bandwidths);
 
 // The copies of an update between host and device, and its counts on each side.
@@ -87,12 +87,12 @@ SubgroupPlan PlanSubgroups(const core::OffloadConfig& config, int64_t parameters
 struct UpdateCounts {
   int64_t device_subgroups = 0, cpu_subgroups = 0;
   int64_t to_device_bytes = 0, to_host_bytes = 0;
-  int64_t early_gradient_bytes = 0;  // of these, gradients sent before backward's last range was queued
+  int64_t early_gradient_bytes = 0;  // gradients among to_host_bytes sent before backward's last range was queued
 
   friend bool operator==(const UpdateCounts&, const UpdateCounts&) = default;
 };
 
-// All but the early ones, which depend on backward's ranges.
+// All counts but early_gradient_bytes, which depends on backward's ranges.
 UpdateCounts PlannedCounts(const SubgroupPlan& plan, GradientType gradients);
 
 class UpdateTraffic {

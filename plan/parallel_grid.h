@@ -26,22 +26,22 @@ namespace causeway::plan {
 
 struct GridInput {
   int ranks = 0;
-  int batch = 0;                     // sequences of a step, of all ranks
+  int batch = 0;                     // sequences of a step, over all ranks
   std::vector<PipelineCosts> costs;  // one for each size of a micro-batch
   core::LinkLevels levels;
-  double memory_bytes = 0;  // of a rank; 0: any
+  double memory_bytes = 0;  // limit for a rank; 0: none
 };
 
 struct GridRow {
   int tensor = 1, pipeline = 1, data = 1;
   int chunks = 1;
-  int sequences = 0;      // of a micro-batch
-  int micro_batches = 0;  // of a pipeline
+  int sequences = 0;      // sequences of a micro-batch
+  int micro_batches = 0;  // micro-batches of a pipeline
   // Parts of a step in seconds, which add up to it.
   double compute_s = 0, tensor_s = 0, message_s = 0, bubble_s = 0, gradient_s = 0;
   // Bytes that a rank sends in a step.
   double tensor_bytes = 0, message_bytes = 0, gradient_bytes = 0;
-  double memory_bytes = 0;  // of the rank that needs most
+  double memory_bytes = 0;  // memory of the rank that needs most
 
   double step_s() const { return compute_s + tensor_s + message_s + bubble_s + gradient_s; }
   double bubble_share() const {
@@ -50,8 +50,8 @@ struct GridRow {
   }
 };
 
-// All that fit, the shortest step first. INVALID_ARGUMENT: levels of fewer ranks, costs that lack what the terms need,
-// no cut of the model, the batch or the heads, memory that none fits.
+// All rows that fit, the shortest step first. INVALID_ARGUMENT: the levels have fewer ranks, the costs lack what the
+// terms need, the model, the batch or the heads cannot be cut, or no row fits the memory.
 absl::StatusOr<std::vector<GridRow>> PlanGrid(const GridInput& input);
 
 // The innermost level whose groups hold every group of `size` ranks that are `stride` apart; −1: size is 1.

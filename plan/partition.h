@@ -41,17 +41,17 @@ struct PartitionStrategy {
 };
 
 struct LevelBytes {
-  double micro_batch = 0, step = 0;  // that a rank receives
+  double micro_batch = 0, step = 0;  // bytes that a rank receives
 };
 
 struct PartitionPlan {
   PartitionStrategy strategy;
   double weights = 0, gradients = 0, optimizer = 0, secondary = 0;  // bytes that a rank holds
-  std::vector<LevelBytes> flat, hierarchical;                       // of each level, innermost first
+  std::vector<LevelBytes> flat, hierarchical;                       // by level, innermost first
 
   double memory_bytes() const { return weights + gradients + optimizer + secondary; }
   const std::vector<LevelBytes>& Counted(bool as_flat) const { return as_flat ? flat : hierarchical; }
-  // The levels' links in a step of these micro-batches, one after the other, without latency.
+  // The seconds that the levels' links take in a step of these micro-batches, one after the other, without latency.
   double LinkSeconds(const core::LinkLevels& levels, int micro_batches, bool as_flat = false) const;
 };
 
@@ -63,13 +63,13 @@ struct PartitionInput {
 };
 
 // INVALID_ARGUMENT: states that are not nested (weights within gradients within the optimizer's), which the operations
-// need; levels that are not there.
+// need; levels that do not exist.
 absl::StatusOr<PartitionPlan> PlanPartition(const PartitionInput& input, const PartitionStrategy& strategy);
 
 // The plans for data parallel, ZeRO-1, 2 and 3 and, if there are levels for them, ZeRO++ and one level for each state.
 std::vector<PartitionStrategy> KnownStrategies(const core::LinkLevels& levels);
 
-// The level of that name; "rank": kWhole, "site": the outermost. INVALID_ARGUMENT: names those that there are.
+// The level of that name; "rank": kWhole, "site": the outermost. INVALID_ARGUMENT lists the names that exist.
 absl::StatusOr<int> LevelOf(const core::LinkLevels& levels, const std::string& name);
 std::string LevelName(const core::LinkLevels& levels, int level);
 

@@ -6,8 +6,8 @@
 //   V6  live micro-batches of a device at most `cap`      V7  receive buffers for each sender at most `slots`
 //   V8  a stage that is gathered is used between G and R  V10 A once for each copy and stage, after its last W or B
 //
-// V9, PyTorch's own rules, is export's (plan/pipeline_file.h). Receive buffers are taken in the sender's order and freed in
-// the receiver's: a message that is needed early holds all that were sent before it.
+// V9, PyTorch's own rules, is checked on export (plan/pipeline_file.h). Receive buffers are taken in the sender's order
+// and freed in the receiver's: a message that is needed early holds all that were sent before it.
 #pragma once
 
 #include "absl/status/status.h"
@@ -16,11 +16,11 @@
 namespace causeway::plan {
 
 struct PipelineLimits {
-  int cap = 0;    // (stage, micro-batch)s whose F has run and whose B or W has not, of a device; 0: any
-  int slots = 0;  // receive buffers of a device for each that sends to it; 0: any
+  int cap = 0;    // the most (stage, micro-batch)s of a device whose F has run and whose B or W has not; 0: any
+  int slots = 0;  // the most receive buffers of a device for each sender; 0: any
 };
 
-// Receive buffers that the schedule needs for each sender at the most; of a valid one.
+// The most receive buffers that a valid schedule needs for one sender.
 int ReceiveSlots(const PipelineSchedule& schedule);
 
 // INVALID_ARGUMENT: the rule, the device, the position in its list (from 0) and the operation: "V2: device 1, position

@@ -12,8 +12,8 @@
 namespace causeway::plan {
 namespace {
 
-constexpr double kMostCost = 1e15;         // bytes, parameters
-constexpr double kMostMicroseconds = 1e9;  // of a part
+constexpr double kMostCost = 1e15;             // bytes, parameters
+constexpr double kMostPartMicroseconds = 1e9;  // of a part
 // All parts together; times the most micro-batches (pipeline_file.cc) that is within 64 bits.
 constexpr int64_t kMostNanoseconds = 10'000'000'000'000;
 constexpr double kMostCount = 1e6;
@@ -50,7 +50,7 @@ class CostsReader {
     const auto found = json_.find(part);
     const nlohmann::json& object = found == json_.end() ? kNone : *found;
     const auto ns = [&](const char* key, std::optional<double> otherwise) {
-      return std::llround(1e3 * NumberOf(object, key, part + ".", 0, kMostMicroseconds, otherwise));
+      return std::llround(1e3 * NumberOf(object, key, part + ".", 0, kMostPartMicroseconds, otherwise));
     };
     return {.forward = ns("forward_us", {}),
             .input = ns("input_us", {}),

@@ -1,12 +1,12 @@
 // Costs of the parts of a model: measured by causeway-worker --profile_stages, or written by a person.
 //
 //   {"layers": 16,
-//    "layer": {"forward_us": 1000, "input_us": 1100, "weight_us": 900},       a micro-batch's
+//    "layer": {"forward_us": 1000, "input_us": 1100, "weight_us": 900},       times of a micro-batch
 //    "embedding": {…}, "head": {…},
-//    "layer_bytes": 76e6,          that a layer keeps of a micro-batch from F to W
+//    "layer_bytes": 76e6,          what a layer keeps of a micro-batch from F to W
 //    "message_bytes": 16e6,        an activation between stages, or its gradient
-//    "sequences": 1,               of a micro-batch
-//    "heads": 8,                   which tensor-parallel ranks divide: those of keys
+//    "sequences": 1,               sequences of a micro-batch
+//    "heads": 8,                   heads of keys, which tensor-parallel ranks divide
 //    "layer_parameters": 7.1e6, "embedding_parameters": …, "head_parameters": …,
 //    "parameter_bytes": 16,        a parameter on a device, with its gradient and what the optimizer keeps
 //    "gradient_bytes": 4}          a parameter's gradient between ranks
@@ -29,7 +29,7 @@ struct PipelineCosts {
   StageTimes layer, embedding, head;
   double layer_bytes = 0;
   double message_bytes = 0;
-  int sequences = 0, heads = 0;  // 0: not said
+  int sequences = 0, heads = 0;  // 0: not given
   double layer_parameters = 0, embedding_parameters = 0, head_parameters = 0;
   double parameter_bytes = 0, gradient_bytes = 0;
 };

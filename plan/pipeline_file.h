@@ -30,16 +30,16 @@ struct StageLayers {
 struct PipelineFile {
   PipelineSchedule schedule;
   int width = 1;                   // ranks of each place, which run one list on rows of their own
-  bool shards = false;             // they share a stage's parameters, instead of each having all
-  std::vector<StageLayers> split;  // of each stage; empty: not said
+  bool shards = false;             // the ranks of a place share a stage's parameters, instead of each having all
+  std::vector<StageLayers> split;  // layers of each stage; empty: not given
 
   friend bool operator==(const PipelineFile&, const PipelineFile&) = default;
 };
 
 std::string WritePipelineFile(const PipelineFile& file);
 
-// INVALID_ARGUMENT: "NAME:LINE:COLUMN: expected …, got …". Reads any text; whether the schedule is valid is
-// CheckPipeline's.
+// INVALID_ARGUMENT: "NAME:LINE:COLUMN: expected …, got …". Reads any text; CheckPipeline says whether the schedule is
+// valid.
 absl::StatusOr<PipelineFile> ParsePipelineFile(std::string_view text, const std::string& name);
 
 // A pipeline schedule in the format of PyTorch's pipeline runtime: torchtitan's pipeline_parallel_schedule_csv.
@@ -48,7 +48,7 @@ absl::StatusOr<PipelineFile> ParsePipelineFile(std::string_view text, const std:
 //
 // Pure.
 
-// The schedule is valid. INVALID_ARGUMENT: two copies of the weights, which a PyTorch stage cannot have.
+// REQUIRES: the schedule is valid. INVALID_ARGUMENT: two copies of the weights, which a PyTorch stage cannot have.
 absl::StatusOr<std::string> TorchCsv(const PipelineSchedule& schedule);
 
 }  // namespace causeway::plan

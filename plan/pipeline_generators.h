@@ -21,12 +21,12 @@ namespace causeway::plan {
 struct GeneratorInput {
   int devices = 0;
   int micro_batches = 0;
-  int chunks = 2;          // a device, of interleaved and zeropp
-  int unit = 0;            // micro-batches of a unit of zeropp; 0: as many as devices
-  bool late_sync = false;  // A at the end, where a schedule has two copies
+  int chunks = 2;          // chunks of a device, for interleaved and zeropp
+  int unit = 0;            // micro-batches of a unit, for zeropp; 0: as many as devices
+  bool late_sync = false;  // A comes at the end, where a schedule has two copies
 };
 
-// All, in the order above.
+// All names, in the order above.
 const std::vector<std::string>& GeneratorNames();
 
 // INVALID_ARGUMENT: no such name, or numbers for which the rule does not hold.

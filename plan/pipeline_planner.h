@@ -23,7 +23,7 @@ struct PlannerInput {
   int devices = 0;
   int micro_batches = 0;
   PipelineCosts costs;
-  double memory_bytes = 0;  // of a device; 0: any
+  double memory_bytes = 0;  // limit for a device; 0: none
   int64_t latency_ns = 0;
   double bytes_per_s = 0;  // 0: no bound
 };
@@ -33,15 +33,15 @@ struct PlannedPipeline {
   PipelineFile file;
   PipelineTimes times;
   int64_t makespan = 0, p90 = 0;
-  double worst_bubble = 0;  // share of the makespan, of the device that waits most
-  double peak_bytes = 0;    // parameters of all copies, and what layers keep, of the device that holds most
+  double worst_bubble = 0;  // share of the makespan in which the device that waits most does so
+  double peak_bytes = 0;    // on the device that holds most: parameters of all copies, and what layers keep
   int64_t messages = 0;
 };
 
 // The times of stages with this split.
 PipelineTimes PlannedTimes(const PlannerInput& input, const std::vector<StageLayers>& split);
 
-// The candidates that fit, the best first. INVALID_ARGUMENT: none does; says how much the smallest needs.
+// The candidates that fit, the best first. INVALID_ARGUMENT: no candidate fits; says how much the smallest needs.
 absl::StatusOr<std::vector<PlannedPipeline>> PlanPipeline(const PlannerInput& input);
 
 // The 90th percentile of the makespan over draws of ±10 % on each operation, from `first_seed` on.

@@ -32,7 +32,7 @@ struct Operation {
   friend auto operator<=>(const Operation&, const Operation&) = default;
 };
 
-std::string OperationText(const Operation& operation);  // "7F0", of the second copy "r1.7F0"
+std::string OperationText(const Operation& operation);  // "7F0"; in the second copy of the weights "r1.7F0"
 
 // One or, as a pair, two operations that run at once.
 struct ScheduleStep {
@@ -46,11 +46,11 @@ std::string StepText(const ScheduleStep& step);  // "(0F5;7B1)"
 
 struct PipelineSchedule {
   int devices = 0;
-  int micro_batches = 0;  // of all copies together
+  int micro_batches = 0;  // total over all copies
   int stages = 0;
-  int copies = 1;                                // of the weights
+  int copies = 1;                                // copies of the weights
   std::vector<std::vector<int>> place;           // [copy][stage]: its device
-  std::vector<std::vector<ScheduleStep>> lists;  // of each device
+  std::vector<std::vector<ScheduleStep>> lists;  // by device
 
   int micro_batches_of_copy() const { return micro_batches / copies; }
 

@@ -17,8 +17,8 @@ struct SearchInput {
   int devices = 0;
   int micro_batches = 0;
   bool v_shape = false;        // two stages on each device; else one
-  int cap = 0;                 // (stage, micro-batch)s live on a device; 0: any
-  int64_t patience = 0;        // a W begins only where nothing else can begin as soon
+  int cap = 0;                 // the most (stage, micro-batch)s live on a device; 0: any
+  int64_t patience = 0;        // ns: a W begins only where nothing else can begin within this time
   bool forward_first = false;  // F before I, where both may begin at once
 };
 

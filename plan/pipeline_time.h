@@ -15,24 +15,24 @@
 
 namespace causeway::plan {
 
-// One micro-batch in one stage takes, in nanoseconds:
+// The times of one micro-batch in one stage, in nanoseconds.
 struct StageTimes {
   int64_t forward = 0, input = 0, weight = 0;
-  int64_t backward = 0;  // whole; 0: input + weight
-  int64_t pair = 0;      // a forward and a whole backward that overlap; 0: their sum. Two stages save the lesser
+  int64_t backward = 0;  // the whole backward; 0: input + weight
+  int64_t pair = 0;      // a forward and a whole backward that overlap; 0: their sum. Two stages save the lesser saving
 };
 
 struct PipelineTimes {
   std::vector<StageTimes> stages;
   int64_t message_ns = 0;            // latency
-  double bytes = 0;                  // of an activation or its gradient
+  double bytes = 0;                  // size of an activation or its gradient
   double bytes_per_s = 0;            // 0: no bound
-  std::vector<double> reduce_bytes;  // of each stage's gradients, between two copies; empty: A takes no time
+  std::vector<double> reduce_bytes;  // size of each stage's gradients, for A between two copies; empty: A takes no time
   double jitter = 0;                 // each operation takes 1 ± this, drawn by the seed
   uint64_t seed = 0;
 };
 
-// Every stage a forward of `forward` and a backward of twice that, without messages.
+// In every stage a forward takes `forward` and a backward twice that; messages take no time.
 PipelineTimes UnitTimes(const PipelineSchedule& schedule, int64_t forward);
 
 struct PlayedStep {
@@ -41,10 +41,10 @@ struct PlayedStep {
 
 struct PlayedPipeline {
   int64_t makespan = 0;
-  std::vector<int64_t> busy;                   // of each device
-  std::vector<int64_t> span;                   // from its first start to its last end
-  std::vector<int> peak_chunks;                // of each: most (stage, micro-batch) whose F has run and B or W has not
-  std::vector<std::vector<PlayedStep>> steps;  // as in the lists
+  std::vector<int64_t> busy;     // busy time by device
+  std::vector<int64_t> span;     // by device: from its first start to its last end
+  std::vector<int> peak_chunks;  // by device: most (stage, micro-batch)s whose F has run and B or W has not
+  std::vector<std::vector<PlayedStep>> steps;  // in the order of the schedule's lists
   int64_t messages = 0;
 
   int64_t bubble(int device) const { return makespan - busy[static_cast<size_t>(device)]; }
@@ -53,8 +53,8 @@ struct PlayedPipeline {
   }
 };
 
-// INVALID_ARGUMENT: devices wait for each other, or for what never comes: "device 0, position 3, 0I0: waits for 1I0;
-// device 1, position 2, …: waits for …", once around.
+// INVALID_ARGUMENT: devices wait for each other, or for an operation that never comes: "device 0, position 3, 0I0:
+// waits for 1I0; device 1, position 2, …: waits for …", once around.
 absl::StatusOr<PlayedPipeline> Play(const PipelineSchedule& schedule, const PipelineTimes& times);
 
 }  // namespace causeway::plan

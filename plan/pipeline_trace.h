@@ -35,7 +35,7 @@ namespace causeway::plan {
 // INVALID_ARGUMENT: "NAME:LINE: expected …, got …".
 using BadEvent = std::function<absl::Status(const char* expected)>;
 
-// Beyond these a trace is none of a program's, and sums of its numbers would overflow.
+// No program writes a trace with numbers beyond these, whose sums could overflow.
 inline constexpr double kMostMicroseconds = 1e12, kMostAmount = 1e24;
 
 // Whether the event has a number of that name from 0 to `most`.
@@ -44,7 +44,7 @@ inline bool HasNumber(const nlohmann::json& event, const char* key, double most)
   return found != event.end() && found->is_number() && found->get<double>() >= 0 && found->get<double>() <= most;
 }
 
-// Calls `take(event, bad)` for each line that has one, until it fails; a line of another JSON value gives a null.
+// Calls `take(event, bad)` for each line with an event, until a call fails; another JSON value becomes a null event.
 inline absl::Status ForEachTraceEvent(
     const std::string& text, const std::string& name,
     const std::function<absl::Status(const nlohmann::json& event, const BadEvent& bad)>& take) {
@@ -70,8 +70,8 @@ inline absl::Status ForEachTraceEvent(
   return absl::OkStatus();
 }
 
-// The median over all steps but the first of each start and end, with the step's begin as 0, and of the makespan; first
-// ranks of places alone. INVALID_ARGUMENT names the line: not a trace, or one of another schedule.
+// The median over all steps but the first of each start and end, with the step's begin as 0, and of the makespan; of
+// each place only the first rank counts. INVALID_ARGUMENT names the line: not a trace, or one of another schedule.
 absl::StatusOr<PlayedPipeline> ReadPipelineTrace(const std::string& text, const std::string& name,
                                                  const PipelineSchedule& schedule);
 

@@ -26,11 +26,11 @@ struct RoundSetting {
   double payload_share = kPayloadShare;
   double codec_s_per_value = 0;
   double merge_s_per_value = 0;
-  core::Manifest manifest;  // of a run whose sites bring the model
+  core::Manifest manifest;  // the model's manifest in a run whose sites bring the model
 };
 
 struct RoundPlan {
-  core::RunConfig config;  // with `down: sparse`, its codec.down is that of all the sites
+  core::RunConfig config;  // with `down: sparse`, its codec.down is the one for contributions of all sites
   RoundSetting setting;
   RoundTimeInput input;
   RoundTime round;
@@ -42,8 +42,8 @@ struct RoundPlan {
   // site's link, to reach kPlannedUtilization with the coordinator's link as it is. None: no rate suffices, because
   // other parts take longer.
   std::optional<double> hub_bytes_per_s, site_bytes_per_s;
-  double other_placement_utilization = 0;  // with a hub where the config has shards at the sites, and the reverse
-  std::string placement;                   // which of the two is better, and why, in sentences
+  double other_placement_utilization = 0;  // with a hub if the config has shards at the sites, and vice versa
+  std::string placement;                   // which of the two placements is better, and why, in sentences
   std::string bottleneck;                  // the bottleneck of the sites, and its remedy, in sentences
 
   double memory_bytes() const { return state_bytes + contributions_bytes + other_bytes; }
@@ -58,12 +58,12 @@ absl::StatusOr<RoundPlan> MakeRoundPlan(const core::RunConfig& config, const Rou
 struct SweepRow {
   int64_t sync_every = 0;
   core::CodecId codec = core::CodecId::kFloat32;
-  double bytes = 0;             // one site, one leg (the larger), a round
-  double site_bytes_per_s = 0;  // of payload, where nothing stalls
+  double bytes = 0;             // bytes of one site in a round, on the larger leg
+  double site_bytes_per_s = 0;  // payload rate of a site, where nothing stalls
   double hub_bytes_per_s = 0;   // M times that
-  // For each of kSweepDelays; none where it is not below H.
+  // For each of kSweepDelays; none where the delay is not below H.
   std::vector<std::optional<double>> utilization;
-  double best_utilization = 0;  // with the least delay that reaches it
+  double best_utilization = 0;  // the utilization with `least_delay`, the least delay that reaches it
   int64_t least_delay = 0;
 };
 inline constexpr int64_t kSweepDelays[] = {0, 1, 5};

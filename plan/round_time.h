@@ -29,13 +29,13 @@ inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 inline constexpr double kPayloadShare = 0.94;
 
 struct LinkRate {
-  double up_bytes_per_s = kUnlimited;  // of a site: towards the coordinator; of the hub: what all sites send
+  double up_bytes_per_s = kUnlimited;  // a site: towards the coordinator; the hub: what all sites send
   double down_bytes_per_s = kUnlimited;
 };
 
 struct FragmentTraffic {
   int64_t parameters = 0;
-  int64_t up_bytes = 0;  // encoded, of one site
+  int64_t up_bytes = 0;  // encoded bytes of one site
   int64_t down_bytes = 0;
 };
 
@@ -45,7 +45,7 @@ struct RoundTimeInput {
   std::vector<core::Step> offsets;  // t_p of each fragment; empty: spread evenly
   std::optional<int64_t> delay;     // τ; none: the least that costs no stall, see LeastDelay
   bool waits = true;                // APPLY waits for its update; false: quorum mode, where a SEND is skipped instead
-  double step_s = 0;                // of one inner step
+  double step_s = 0;                // time of one inner step
   std::vector<FragmentTraffic> fragments;
   LinkRate site_link, hub_link;  // rates on the wire
   // Each site's datacenter has a shard, which merges 1/M of every fragment: there is no hub, and a site's link carries
@@ -53,13 +53,13 @@ struct RoundTimeInput {
   bool shards_at_sites = false;
   double payload_share = kPayloadShare;
   double round_trip_s = 0;
-  double codec_s_per_value = 0;  // a site, once to encode and once to decode and step
-  double merge_s_per_value = 0;  // the coordinator, for all sites' contributions together
+  double codec_s_per_value = 0;  // at a site, once to encode and once to decode and step
+  double merge_s_per_value = 0;  // at the coordinator, for all sites' contributions together
 };
 
 struct FragmentTime {
-  double in_flight_s = 0;  // from SEND until the update is ready; the longest of the steady rounds
-  double slack_s = 0;      // from there until its APPLY is due; negative: how long the step loop waits; the minimum
+  double in_flight_s = 0;  // time from SEND until the update is ready; the longest of the steady rounds
+  double slack_s = 0;      // time from then until APPLY is due; negative: the step loop waits; the minimum
 };
 
 // Per round: the time in which every fragment is synced once.
@@ -71,11 +71,11 @@ struct RoundTime {
   double utilization = 0;  // compute ÷ round
   double bound = 0;        // upper bound on utilization for any τ: compute ÷ the busiest link's seconds, at most 1
   double sent_share = 1;   // SENDs that were not skipped (waits = false)
-  double site_up_busy_s = 0, site_down_busy_s = 0, hub_in_busy_s = 0, hub_out_busy_s = 0;  // at most one each
+  double site_up_busy_s = 0, site_down_busy_s = 0, hub_in_busy_s = 0, hub_out_busy_s = 0;
   double up_bytes = 0, down_bytes = 0;  // payload of one site; the hub has M times as much (shards at sites: no hub)
   // Payload on a site's link, mean over the round, and the most in a window of kPeakWindowS.
   double up_bytes_per_s = 0, down_bytes_per_s = 0, up_peak_bytes_per_s = 0, down_peak_bytes_per_s = 0;
-  double contributions_bytes = 0;  // the most that the coordinator holds of contributions at once, of all sites
+  double contributions_bytes = 0;  // the most bytes of all sites' contributions that the coordinator holds at once
   std::vector<FragmentTime> fragments;
 };
 

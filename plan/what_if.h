@@ -22,25 +22,25 @@ struct WorkOperation {
   std::string name;
   int lane = 0;  // operations of a lane run one after the other, in order
   double seconds = 0;
-  double gap_s = 0;                    // between the lane's operation before and this one
+  double gap_s = 0;                    // time between the lane's previous operation and this one
   std::map<std::string, double> uses;  // amounts, by resource
 };
 
 struct Work {
-  std::map<std::string, double> speeds;  // of resources, amount a second
+  std::map<std::string, double> speeds;  // by resource: amount per second
   std::vector<std::vector<WorkOperation>> steps;
 
-  double seconds_per_step = 0;  // measured, the mean
+  double seconds_per_step = 0;  // the measured mean
 };
 
-using Factors = std::map<std::string, double>;  // of resources that are faster; others: 1
+using Factors = std::map<std::string, double>;  // by resource that is faster; the others have factor 1
 
 struct WhatIf {
   double seconds_per_step = 0;
-  // The critical path of all steps, by the resource that binds; "fixed": none that is known. They sum to 1.
+  // The critical path of all steps, by the resource that binds; "fixed": no known resource binds. They sum to 1.
   std::map<std::string, double> shares;
 
-  std::string Binds() const;  // the largest share
+  std::string Binds() const;  // the resource with the largest share
 };
 
 // INVALID_ARGUMENT: a factor of an unknown resource, or not above 0.
@@ -49,8 +49,8 @@ absl::StatusOr<WhatIf> Simulate(const Work& work, const Factors& factors);
 // Each resource alone at `factor`, the largest saving first.
 struct Gain {
   std::string resource;
-  double speedup = 1;      // of the step
-  std::string then_binds;  // with it
+  double speedup = 1;      // how many times faster the step is
+  std::string then_binds;  // the resource that binds with this gain
 };
 std::vector<Gain> GainsOfEach(const Work& work, double factor);
 
@@ -61,10 +61,10 @@ absl::StatusOr<Work> ReadWork(const std::string& text, const std::string& name);
 
 // Times against a speed, fitted as T = A + C ÷ speed through two of them; arithmetic of the fit, and no simulation.
 struct Sample {
-  double speed = 0, speedup = 0;  // over the first
+  double speed = 0, speedup = 0;  // the speed-up is over the first sample
 };
 struct SampleFit {
-  double fixed = 0, scaled = 0;   // A and C, of T = 1 at the first sample's speed
+  double fixed = 0, scaled = 0;   // A and C, where T = 1 at the first sample's speed
   std::vector<double> predicted;  // speed-up at each sample
 };
 // Through the first sample and the `through`-th. INVALID_ARGUMENT: fewer than two, or speeds that do not rise.

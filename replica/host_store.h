@@ -10,7 +10,7 @@
 
 namespace causeway::replica {
 
-// Moves parameters in host memory, by as many of the movement's values.
+// Applies `movement` to parameters in host memory; `values` are as many of its values.
 void MoveValues(const Movement& movement, std::span<const float> values, std::span<float> parameters);
 
 class HostStore : public ParameterStore {
@@ -28,7 +28,7 @@ class HostStore : public ParameterStore {
   std::span<float> Local(const UnitRange& range) const;
 
   const std::vector<std::span<float>> tensors_;
-  std::vector<int64_t> firsts_;  // of each tensor, counted through all
+  std::vector<int64_t> firsts_;  // first value of each tensor, counted over all tensors
   offload::BusSchedule* const bus_;
   ScheduledReads reads_;
 };

@@ -47,7 +47,7 @@ struct Movement {
   Kind kind = Kind::kMix;
   float factor = 0;               // α or η
   std::span<const float> values;  // W or s
-  uint64_t stamp = 0;             // of an anchor's contents (core/stamp.h); 0: none that an encoder may have
+  uint64_t stamp = 0;             // stamp of an anchor's contents (core/stamp.h); 0: no encoder has them
 
   static Movement Mix(float alpha, std::span<const float> anchor, uint64_t stamp = 0) {
     return {Kind::kMix, alpha, anchor, stamp};
@@ -58,7 +58,7 @@ struct Movement {
 // Encodes contributions where θ lies, so that no copy of θ comes to the host.
 //
 //   step thread   BeginKeep ─► ticket      θ as it is now, kept where it lies
-//   another one   Encode …, chunk by chunk ─► End          (or Read: θ after all, for words about a bad value)
+//   another one   Encode …, chunk by chunk ─► End          (or Read: θ itself, to describe a bad value)
 //
 // RESOURCE_EXHAUSTED: there is no memory for it now. Then the contribution is encoded on the host, by Read of what was
 // kept, and the encoder remains usable.
@@ -91,7 +91,7 @@ class ThetaEncoder {
   // W of the ranges has changed. An encoder that keeps anchors takes it now, in parallel with the steps, so that no
   // Move waits for it.
   virtual absl::Status TakeAnchor(const UnitRanges& ranges, std::span<const float> anchor, uint64_t stamp) = 0;
-  // Its place in the device's memory; null: not there, or a different one. For the step thread.
+  // The anchor's place in the device's memory; null: it is not there, or has another stamp. For the step thread.
   virtual const float* AnchorOf(const UnitRanges& ranges, uint64_t stamp) = 0;
 };
 

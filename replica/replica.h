@@ -34,8 +34,8 @@ namespace causeway::replica {
 
 // The codecs that the coordinator chose with a version of a fragment; none: as the config says.
 struct ChosenCodecs {
-  std::optional<core::CodecId> down;  // of the update that makes the version
-  std::optional<core::CodecId> up;    // of contributions to it
+  std::optional<core::CodecId> down;  // codec of the update that makes the version
+  std::optional<core::CodecId> up;    // codec of contributions to the version
 };
 
 // Everything that another process needs to continue a replica, wherever it lies.
@@ -46,9 +46,9 @@ struct ReplicaArrays {
   std::span<const float> residual;       // e; empty without feedback
   std::span<const float> next_residual;  // e, if the unresolved contribution is merged
   float step_lr = 0;                     // η of that step
-  uint64_t anchor_stamp = 0;             // of W's contents (core/stamp.h), in this process
+  uint64_t anchor_stamp = 0;             // stamp of W's contents (core/stamp.h), in this process
   bool pending = false;                  // there is an unresolved contribution
-  std::optional<core::CodecId> up;       // of contributions to this version; none: as the config says
+  std::optional<core::CodecId> up;       // codec of contributions to this version; none: as the config says
 };
 
 // Chunks that cover a fragment as planned, checked, and the bytes of those that came compressed.
@@ -74,7 +74,7 @@ class AnchorReader {
 
  private:
   const core::Fragment& fragment_;
-  const std::vector<codecs::ChunkSpan> plan_;  // of each of the two
+  const std::vector<codecs::ChunkSpan> plan_;  // chunks of each of the two arrays
   const std::span<float> anchor_, momentum_;
   size_t next_ = 0;
 };
@@ -85,17 +85,17 @@ std::span<float> PartOf(std::span<float> padded, const core::TensorPlace& place)
 
 class Replica {
  public:
-  // `map` and `pool` outlive it. `dtypes`: of θ, for each of the fragment's tensors; empty: all float32.
+  // `map` and `pool` outlive it. `dtypes`: the dtype of θ for each of the fragment's tensors; empty: all float32.
   Replica(const core::FragmentMap& map, core::FragmentId id, const core::RunConfig& config, core::BufferPool* pool,
           std::vector<core::DType> dtypes = {});
 
   const core::Fragment& fragment() const { return map_.fragment(id_); }
   core::Version version() const { return version_; }
-  core::HeldFragment Held() const;  // with digests of W and v: computed, unless their last step did
+  core::HeldFragment Held() const;  // with digests of W and v: computed here, unless the last step computed them
   std::span<const float> anchor() const { return anchor_; }
   double ResidualNorm() const { return feedback_.ResidualNorm(); }
 
-  // The codecs from now on, of contributions to this version and of the update that it awaits, and those of
+  // Sets the codecs from now on: `codec` for contributions to this version and the update that it awaits, `next` for
   // contributions to the next one.
   void Use(const core::CodecConfig& codec, const core::CodecConfig& next);
 
@@ -105,11 +105,11 @@ class Replica {
   // W itself, a θ that was never trained would pull all of W to the numbers that its dtype has. INVALID_ARGUMENT if a
   // value is not finite, with the tensor's name and the index in it; nothing is pending then.
   absl::StatusOr<std::vector<core::Bytes>> EncodeContribution(std::span<const float> theta);
-  // The same of θ that `encoder` keeps under this ticket.
+  // The same for the θ that `encoder` keeps under this ticket.
   absl::StatusOr<std::vector<core::Bytes>> EncodeKept(ThetaEncoder& encoder, int64_t ticket);
-  // The contribution is in the update, or is refused and stays whole in θ and the residual.
+  // The pending contribution is in the update (`merged`), or is refused and stays whole in θ and the residual.
   void Resolve(bool merged);
-  void ForgetResidual();  // and the pending step of θ: θ is no longer W plus the local training
+  void ForgetResidual();  // also the pending step of θ: θ is no longer W plus the local training
 
   // θ as float32 chunks: the initial parameters of a run. INVALID_ARGUMENT as above.
   absl::StatusOr<std::vector<core::Bytes>> EncodeInitial(std::span<const float> theta) const;
@@ -123,13 +123,13 @@ class Replica {
                           const ChosenCodecs& codecs, bool keep_step);
   struct Step {
     float lr = 0;
-    std::span<const float> values;  // empty: none is kept
+    std::span<const float> values;  // empty: no step is kept
   };
   Step step() const { return {step_.lr, step_.buffer.values()}; }
   void ReleaseStep() { step_.buffer.Reset(); }
 
-  // Anchor and momentum from the coordinator, as its download's chunks, decoded beside those that it has.
-  // INVALID_ARGUMENT as for TakeUpdate; INTERNAL if the digest differs.
+  // Decodes anchor and momentum from the chunks of a download, beside those that the replica has. INVALID_ARGUMENT as
+  // for TakeUpdate; INTERNAL if the digest differs.
   absl::Status StageAnchor(core::Version version, std::span<const std::string> chunks, const ChosenCodecs& codecs,
                            uint64_t digest);
   // Makes the staged arrays the replica's own. An unresolved contribution counts as refused; the residual stays, or
@@ -166,15 +166,15 @@ class Replica {
 
   const core::FragmentMap& map_;
   const core::FragmentId id_;
-  const std::vector<core::DType> dtypes_;  // of each of the fragment's tensors
+  const std::vector<core::DType> dtypes_;  // dtype of θ for each of the fragment's tensors
   core::CodecConfig codec_config_, next_codec_config_;
   codecs::LegCodec up_, down_;  // as the config says
   core::BufferPool* const pool_;
   std::optional<core::CodecId> chosen_up_;
   core::Version version_ = 0;
-  std::optional<core::HeldFragment> held_;  // if computed with the last step
+  std::optional<core::HeldFragment> held_;  // set if it was computed with the last step
   core::AlignedFloats anchor_;              // W
-  uint64_t anchor_stamp_ = 0;               // of its contents
+  uint64_t anchor_stamp_ = 0;               // stamp of W's contents
   core::AlignedFloats momentum_;            // v
   KeptStep step_;
   std::optional<StagedAnchor> staged_;

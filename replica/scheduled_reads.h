@@ -25,8 +25,8 @@ class ScheduledReads {
   explicit ScheduledReads(offload::BusSchedule* bus) : bus_(bus) {}
 
   int64_t Begin(std::vector<Piece> pieces);
-  // `values(first)` is where value `first` lies in host memory, with those behind it to the end of its piece. Once for
-  // a ticket.
+  // `values(first)` is where value `first` lies in host memory, with those behind it to the end of its piece. Called
+  // once for a ticket.
   void Await(int64_t ticket, const std::function<const float*(int64_t first)>& values);
 
  private:

@@ -188,7 +188,7 @@ auto SettingsOfSites(const core::RunConfig& config) {
     ASSIGN_OR_RETURN(const core::RunConfig changed,
                      formats::ChangedConfig(*before, formats::ChangesBetween(*before, settings)));
     if (changed == settings) return settings;
-    return absl::InvalidArgumentError("a change of them is none that can be set");
+    return absl::InvalidArgumentError("the settings differ in a key that no change of settings can have");
   };
 }
 

@@ -28,11 +28,11 @@ class Answers {
   static constexpr int64_t kKeptMs = 60'000;
 
   void Heard(const std::string& lineage, int64_t now_ms);
-  void Heard(const v1::CoordinatorMessage& message, int64_t now_ms);  // on the stream of the last Welcome
+  void Heard(const v1::CoordinatorMessage& message, int64_t now_ms);  // a message on the stream of the last Welcome
   // The lineages of several coordinators that have answered in turn, one again after another; empty: none have lately.
-  // A new state at the same address is not that.
+  // A new state at the same address does not count.
   std::string TwoInTurn(int64_t now_ms) const;
-  std::string Report(const std::string& address, int64_t now_ms);  // the same; in the log, once
+  std::string Report(const std::string& address, int64_t now_ms);  // TwoInTurn, which it also logs once
 
  private:
   struct Times {
@@ -45,10 +45,10 @@ class Answers {
   std::string welcomed_, told_ ABSL_GUARDED_BY(mutex_);
 };
 
-// `status` without that trailer: as it is where this end has made it, or nothing answers; UNAVAILABLE, which names the
-// proxy's word, where something else than a coordinator has.
+// The meaning of a `status` without that trailer: unchanged if this end made it or nothing answers; UNAVAILABLE with
+// the proxy's words if something other than a coordinator made it.
 grpc::Status OfNoCoordinator(const grpc::Status& status);
-bool IsOfNoCoordinator(const std::string& error);  // the text of such a status
+bool IsOfNoCoordinator(const std::string& error);  // whether `error` is the text of such a status
 
 // `answers` may be nullptr.
 std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> WatchAnswers(std::shared_ptr<Answers> answers);

@@ -50,7 +50,7 @@ class BulkStream : public BulkCall {
   Wire& wire_;  // outlives the call
   const Lane lane_;
   grpc::ClientContext context_;
-  std::unique_ptr<ConnectionWatch::Stream> watched_;  // nullptr: it is not
+  std::unique_ptr<ConnectionWatch::Stream> watched_;  // nullptr: the stream is not watched
 
  private:
   Pacer& pacer_;
@@ -63,7 +63,7 @@ class UploadStream final : public BulkStream {
  public:
   struct Events {
     std::function<void(const v1::ChunkList&)>
-        missing;                    // of its stream, at the start; not called if all chunks are sent
+        missing;                    // chunks that this stream has to send; called at the start, unless all are sent
     std::function<void()> written;  // gRPC has all chunks: the next upload may begin. Not called if the stream breaks
     std::function<void(const grpc::Status&, const std::optional<v1::Verdict>&)> ended;
   };
@@ -78,8 +78,8 @@ class UploadStream final : public BulkStream {
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
-  bool TakeReply();  // false: unusable
-  void Write();      // what is in outgoing_
+  bool TakeReply();  // false: the reply is unusable
+  void Write();      // writes outgoing_
   void OnReadyToWrite();
   void WriteNext();
 
@@ -111,7 +111,7 @@ class DownloadStream final : public BulkStream {
 
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
-  bool TakeMessage();  // false: unusable
+  bool TakeMessage();  // false: the message is unusable
 
   const Events events_;
   grpc::ByteBuffer outgoing_, incoming_;

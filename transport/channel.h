@@ -32,8 +32,8 @@ struct Proxy {
   std::string source;       // the variable, for messages: "https_proxy"
 };
 
-// None: `coordinator` is among the hosts that are reached directly. INVALID_ARGUMENT, with what was found and without
-// its password: no variable names a proxy, or one of a kind that gRPC cannot use.
+// Nullopt: `coordinator` is among the hosts that are reached directly. INVALID_ARGUMENT: no variable names a proxy, or
+// it names one that gRPC cannot use; the error has what was found, without its password.
 absl::StatusOr<std::optional<Proxy>> FindProxy(const core::Address& coordinator, const core::Environment& environment);
 
 // The header of CONNECT for these credentials: "Proxy-Authorization:Basic …".
@@ -43,11 +43,11 @@ using core::Address;
 
 struct ChannelOptions {
   bool insecure = false;       // plaintext beyond loopback
-  std::optional<Proxy> proxy;  // none: directly
+  std::optional<Proxy> proxy;  // none: the coordinator is reached directly
   TlsFiles tls;                // plaintext if not given
   int tls_reload_s = kTlsReloadSeconds;
   std::string token;                           // sent with every call; empty: none
-  std::shared_ptr<Answers> answers = nullptr;  // told who answers
+  std::shared_ptr<Answers> answers = nullptr;  // learns who answers
 };
 
 // For callers without TLS files: INVALID_ARGUMENT if plaintext would leave the machine without options.insecure.
@@ -58,7 +58,7 @@ absl::Status CheckHttpAllowed(const Address& address, bool insecure_http);
 // The flags of a program that calls a coordinator.
 struct ClientFlags {
   bool insecure = false;
-  bool use_proxy = false;                             // that of the environment, as transport/channel.h says
+  bool use_proxy = false;                             // use the proxy that the environment names (FindProxy)
   std::string tls_ca, tls_cert, tls_key, token_file;  // paths; empty: not given
 };
 
@@ -83,14 +83,14 @@ struct LinkOptions {
   ChannelOptions channel;
   core::RunId run;  // empty: as the coordinator describes it
   core::SiteId site;
-  core::Shard shard;              // expected at that address
+  core::Shard shard;              // the shard that is expected at that address
   int64_t connect_timeout_s = 0;  // gives up after being unreached for this long; 0 = never
-  double max_up_bytes_per_s = 0;  // of payload; 0 = as fast as it goes
+  double max_up_bytes_per_s = 0;  // payload rate; 0 = as fast as it goes
   double max_down_bytes_per_s = 0;
   int channels = 0;  // TCP connections over which a transfer is spread; 0 = by measurement
 };
 
-// An error of a call, and what may explain it where there was no connection (tls_probe.h).
+// The text of a call's error, and its likely cause if there was no connection (tls_probe.h).
 std::string Explain(const LinkOptions& options, bool unconnected, const std::string& error);
 
 }  // namespace causeway::transport

@@ -43,42 +43,42 @@ class ConnectionWatch {
     ~Stream();
 
     void Heard(bool chunk, int64_t now_us);      // a message has come
-    void ExpectsChunks(bool expects);            // the next one may be a chunk
-    void Sends(int64_t now_us);                  // a message, from here on
-    void Taken(int64_t now_us);                  // by gRPC: the message before
-    void Arrived(int64_t sent, int64_t now_us);  // the coordinator has that many of its messages
-    void Pauses(int64_t until_us);               // for its turn, where the site's rate is limited
+    void ExpectsChunks(bool expects);            // whether the next message may be a chunk
+    void Sends(int64_t now_us);                  // a message is being sent from here on
+    void Taken(int64_t now_us);                  // gRPC has taken the message before
+    void Arrived(int64_t sent, int64_t now_us);  // the coordinator has `sent` of the stream's messages
+    void Pauses(int64_t until_us);               // the stream waits for its turn, where the site's rate is limited
 
    private:
     friend class ConnectionWatch;
     ConnectionWatch* const watch_;
     const int connection_;
-    bool replaced_ = false;  // the connection was, which it is on
+    bool replaced_ = false;  // the connection that it is on was replaced
     bool expects_chunks_ = false;
-    int64_t sent_ = 0;  // messages, of which the first one is small: a header or a request
+    int64_t sent_ = 0;  // messages sent; the first one is small: a header or a request
     int64_t arrived_ = 0;
   };
 
   std::unique_ptr<Stream> Open(int connection, int64_t now_us);
 
-  // How often the coordinator says that it is there; 0: it does not, and nothing is found.
+  // Begins to watch: the coordinator sends a Beat every `beat_ms`; 0: it sends none, and no dead connection is found.
   void Begin(int64_t beat_ms);
 
   // Connections that are to be made anew, because one of them is dead: those that carry nothing, and idle ones, which
-  // are as likely to be. They count as new from here on.
+  // are as likely to be dead. They count as new from here on.
   struct Dead {
     std::vector<int> connections;
     std::string why;
   };
   Dead TakeDead(int64_t now_us);
-  // The control connection was lost; once it is back, those that were not heard in the last beats.
+  // The control connection was lost; once it is back, TakeSuspects returns those that were not heard in the last beats.
   void ControlLost();
   Dead TakeSuspects(int64_t now_us);
 
-  core::LinkProgress AddTo(core::LinkProgress progress, int64_t now_us) const;  // what it knows of the link
+  core::LinkProgress AddTo(core::LinkProgress progress, int64_t now_us) const;  // adds what it knows of the link
 
  private:
-  // The last chunks of a way, with the silences of connections that died.
+  // How long one of the last chunks of a way took (`came`), or how long a connection was silent before it died.
   struct Took {
     int64_t us = 0;
     bool came = false;
@@ -105,11 +105,11 @@ class ConnectionWatch {
   static bool ExpectsChunks(const Connection& connection);
 
   mutable core::Mutex mutex_;
-  std::map<int, Connection> connections_ ABSL_GUARDED_BY(mutex_);  // that were ever used
+  std::map<int, Connection> connections_ ABSL_GUARDED_BY(mutex_);  // all connections that were ever used
   int64_t beat_us_ ABSL_GUARDED_BY(mutex_) = 0;
   Way up_ ABSL_GUARDED_BY(mutex_), down_ ABSL_GUARDED_BY(mutex_);
   bool control_lost_ ABSL_GUARDED_BY(mutex_) = false;
-  int64_t redials_ ABSL_GUARDED_BY(mutex_) = 0;  // of connections with work
+  int64_t redials_ ABSL_GUARDED_BY(mutex_) = 0;  // dead connections with work
 };
 
 }  // namespace causeway::transport

@@ -42,7 +42,7 @@ class ControlSession {
     int64_t ms = 0;
     std::string error;         // why the last stream ended
     bool unconnected = false;  // there was no connection: TLS may explain why
-    bool refused = false;      // temporarily, by the coordinator
+    bool refused = false;      // the coordinator has refused the site temporarily
   };
 
   ControlSession(core::SiteId site, core::Shard shard, int64_t connect_timeout_s, core::SessionId id);
@@ -65,19 +65,19 @@ class ControlSession {
   void Join(bool joining, v1::Join* join);
   Welcome Take(const v1::Welcome& welcome, core::FragmentMap map);  // returns its meaning for the site
   std::optional<v1::SiteMessage> Enter();                    // the session counts as welcomed; returns a pending leave
-  void Refused(const v1::Refused& refused, int64_t now_ms);  // temporarily
+  void Refused(const v1::Refused& refused, int64_t now_ms);  // the coordinator has refused the site temporarily
   void Ended(const grpc::Status& status, int64_t now_ms);
   bool HasToWait() const { return !running() && attempts_ > 0; }
   Wait TakeWait(uint64_t random);
-  std::optional<std::string> GivesUp(int64_t now_ms) const;  // unreachable for too long: the last error
+  std::optional<std::string> GivesUp(int64_t now_ms) const;  // the last error, if unreachable for too long
   void Heard(int64_t now_ms) { heard_ms_ = now_ms; }         // the coordinator sent a message
-  // Fills in, for a report about to be sent, how long ago that was. True: send a ping first, from whose answer the next
-  // report counts; a lease spans several reports, whatever its length.
+  // Fills in, for a report about to be sent, how long ago the coordinator was heard. True: send a ping first, from
+  // whose answer the next report counts; a lease spans several reports, whatever its length.
   bool Report(int64_t now_ms, v1::Progress* report) const;
 
   // ---- The end ----
   void Leave(v1::SiteMessage leave) { leave_ = std::move(leave); }
-  bool HasLeft(bool finished) const;  // or waiting for the coordinator to receive it is pointless
+  bool HasLeft(bool finished) const;  // the coordinator has received the leave, or waiting for that is pointless
   void Hurry() { hurried_ = true; }
   void Stop() { stopping_ = true; }
   bool Fail();  // false: it had failed before
@@ -90,8 +90,8 @@ class ControlSession {
     core::RunId run_id;
     uint64_t epoch = 0;
     std::string lineage;
-    uint64_t life = 0;                   // of the coordinator with that epoch
-    std::optional<uint64_t> generation;  // of the model in the welcome
+    uint64_t life = 0;                   // identifies the life of the coordinator with that epoch
+    std::optional<uint64_t> generation;  // generation of the model in the welcome
     int64_t told_stay = 0;
     int64_t welcomed_stay = 0;
     ShownProofs proofs;
@@ -104,7 +104,7 @@ class ControlSession {
   Known known_;
 
   State state_ = State::kApart;
-  bool joining_ = false;  // as in the last Join
+  bool joining_ = false;  // `joining` of the last Join
   int attempts_ = 0;
   int64_t retry_after_ms_ = 0;  // the wait that the coordinator asked for
   int64_t unreached_since_ms_ = 0;
@@ -112,8 +112,8 @@ class ControlSession {
   bool unconnected_ = false;  // the last attempt broke before the welcome
   int64_t heard_ms_ = 0;
 
-  std::optional<v1::SiteMessage> leave_;  // pending
-  bool left_ = false;                     // the coordinator has received it
+  std::optional<v1::SiteMessage> leave_;  // the pending leave
+  bool left_ = false;                     // the coordinator has received the leave
   bool hurried_ = false, stopping_ = false, failed_ = false;
 };
 
@@ -146,7 +146,7 @@ class ControlStream final : public ControlCall {
   core::Mutex mutex_;
   std::deque<v1::SiteMessage> outgoing_ ABSL_GUARDED_BY(mutex_);  // front is being written
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<ControlStream> self_;  // until OnDone
+  std::shared_ptr<ControlStream> self_;  // keeps the stream alive until OnDone
 };
 
 // Asks a coordinator for its run's description.

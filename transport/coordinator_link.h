@@ -30,11 +30,11 @@ namespace causeway::transport {
 using core::Chunks;
 
 struct Standing {
-  std::vector<core::Version> versions;  // of the anchors, empty before the site has entered
-  std::vector<core::Version> admitted;  // base of the last contribution known to be admitted, −1: none; as long
+  std::vector<core::Version> versions;  // versions of the anchors; empty before the site has entered
+  std::vector<core::Version> admitted;  // by fragment: base of the last contribution known to be admitted; −1: none
   bool from_checkpoint = false;         // this process repeats steps of its session
-  bool joining = false;                 // it has no place yet: its downloads stay useful whatever happens to its stay
-  core::SiteData data;                  // the data that the site declares
+  bool joining = false;  // the site has no place yet: its downloads stay useful whatever happens to its stay
+  core::SiteData data;   // the data that the site declares
 };
 
 struct Welcome {
@@ -42,14 +42,13 @@ struct Welcome {
   bool kept_transfers = false;  // transfers in progress continue: resumed, or still joining
   // False: the coordinator's state continues another one, or has forgotten the site; the site's state is void.
   bool same_lineage = true;
-  std::string lineage;  // of the coordinator's state; for several shards, separated by commas
-  int64_t stay = 0;     // of the site: a new number if it has joined anew
+  std::string lineage;  // lineage of the coordinator's state; for several shards, separated by commas
+  int64_t stay = 0;     // the site's stay: a new number if it has joined anew
   // Number of the model; none: an older coordinator. If it has changed, no transfer was kept.
   std::optional<uint64_t> generation;
   core::FragmentMap map;
-  std::vector<core::Version>
-      last_admitted;             // for each fragment, base of the site's last admitted contribution; −1 none
-  core::SettingsChain settings;  // the newest of the run's
+  std::vector<core::Version> last_admitted;  // by fragment: base of the site's last admitted contribution; −1: none
+  core::SettingsChain settings;              // the newest revisions of the run's settings
 };
 
 // The state that a site shows to a coordinator that rebuilds its own.
@@ -105,20 +104,20 @@ struct UploadRequest {
 };
 
 struct DownloadHeader {
-  core::Version version = 0;  // that the site has after the download
+  core::Version version = 0;  // version that the site has after the download
   core::OuterParameters outer;
-  std::vector<core::SiteId> merged;         // in bytewise order
-  std::vector<core::Version> merged_bases;  // for each of them: its contribution's base
-  std::vector<double> merged_weights;       // for each of them, summing to 1; empty if the coordinator sent none
-  std::vector<core::SiteId> sites;          // those that share the data from here on
+  std::vector<core::SiteId> merged;         // contributors to the update, in bytewise order
+  std::vector<core::Version> merged_bases;  // for each contributor: its contribution's base
+  std::vector<double> merged_weights;       // for each contributor, summing to 1; empty if the coordinator sent none
+  std::vector<core::SiteId> sites;          // the sites that share the data from here on
   int num_chunks = 0;
   bool already_held = false;  // anchors: the offered digest matches; no chunk follows
   // Codec numbers (core/codec_id.h), where the coordinator chooses them; 0: as the config says.
-  uint32_t codec = 0;      // of an update's chunks
-  uint32_t up_codec = 0;   // of contributions to `version`
-  int64_t run_tokens = 0;  // of all sites, in contributions to the fragment that were merged until `version`
-  std::optional<uint64_t> generation;             // of the coordinator's model
-  std::vector<core::SettingsRevision> revisions;  // of the run's settings, after DownloadRequest.revision
+  uint32_t codec = 0;                  // codec of an update's chunks
+  uint32_t up_codec = 0;               // codec of contributions to `version`
+  int64_t run_tokens = 0;              // tokens of all sites' contributions to the fragment merged until `version`
+  std::optional<uint64_t> generation;  // generation of the coordinator's model
+  std::vector<core::SettingsRevision> revisions;  // revisions of the run's settings after DownloadRequest.revision
 };
 
 enum class DownloadKind { kUpdate, kAnchor };
@@ -129,11 +128,11 @@ struct DownloadRequest {
   DownloadKind kind = DownloadKind::kUpdate;
   core::FragmentId fragment = 0;
   core::Version version = 0;  // the base of an update, or the minimum version of an anchor
-  uint64_t held_digest = 0;   // anchors: of the initial parameters that the site would make; 0 = none
-  // The maximum for the payload: a header with more is refused before anything is allocated for it. Few chunks take few
-  // connections.
+  uint64_t held_digest = 0;   // anchors: digest of the initial parameters that the site would make; 0 = none
+  // The most chunks that the payload may have: a header with more is refused before anything is allocated for it. Few
+  // chunks take few connections.
   size_t num_chunks = 1;
-  int64_t revision = 0;  // of the settings, the newest that the site knows
+  int64_t revision = 0;  // newest revision of the settings that the site knows
   std::function<void(const DownloadHeader&)> on_header;
   std::function<void(int index, std::string chunk)> on_chunk;
   // OK: all chunks have arrived. NOT_FOUND: the coordinator no longer has the payload. INVALID_ARGUMENT: it cannot be
@@ -150,7 +149,7 @@ class CoordinatorLink {
 
   virtual void SendReady() = 0;
   virtual bool SendProgress(const core::Progress& progress) = 0;  // false: not connected
-  virtual core::LinkProgress Measured() const = 0;                // of the link so far
+  virtual core::LinkProgress Measured() const = 0;                // measurements of the link so far
 
   // Start transfers, which survive broken connections. `done` is called exactly once, possibly before the call returns.
   // A second request for an anchor, or a second upload of a fragment's initial parameters, replaces the earlier
@@ -180,11 +179,11 @@ struct RunDescription {
   std::string http;        // HOST:PORT where the status page listens; empty: unknown
 };
 
-// Kept by a process with its checkpoint, of the coordinator; for several shards, each text has theirs, separated
-// by commas.
+// Facts about the coordinator that a process keeps with its checkpoint; for several shards, each text has those of all
+// shards, separated by commas.
 struct Remembered {
-  std::string lineage;  // of its state, as last seen; "": none
-  std::string proofs;   // of what it said (transport/shown_proofs.h)
+  std::string lineage;  // lineage of its state, as last seen; "": none
+  std::string proofs;   // proofs of its statements (transport/shown_proofs.h)
 };
 
 class SessionLink : public CoordinatorLink {

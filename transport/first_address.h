@@ -12,9 +12,9 @@
 
 namespace causeway::transport {
 
-// Numeric, with the port; `preferred`: the host that is tried first, if the name has it still; "": none. None: the name
-// has one address or none, is one itself, or none of them answers within five seconds; gRPC then does what it does, and
-// says why. Thread-safe; blocks.
+// The first address that answers, numeric, with the port. `preferred`: the host that is tried first, if the name still
+// has it; "": none. Nullopt: the name has one address or none, is an address itself, or no address answers within five
+// seconds; gRPC then tries them, and says why. Thread-safe; blocks.
 std::optional<core::Address> FirstThatAnswers(const core::Address& address, const std::string& preferred);
 
 }  // namespace causeway::transport

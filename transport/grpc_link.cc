@@ -392,7 +392,7 @@ void GrpcLink::LaunchDue() {
 void GrpcLink::Replace(const ConnectionWatch::Dead& dead) {
   if (dead.connections.empty()) return;
   for (const int connection : dead.connections) wire_->Redial(connection);
-  spdlog::warn("connections to {} carry nothing any more ({}); {} of those for transfers are made anew",
+  spdlog::warn("no bytes arrive over the connections to {} any more ({}); {} of those for transfers are made anew",
                options_.coordinator.Text(), dead.why, dead.connections.size());
   core::MutexLock lock(mutex_);
   for (const auto& transfer : transfers_.Running()) transfer->CancelOn(dead.connections);

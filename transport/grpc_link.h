@@ -67,7 +67,7 @@ class GrpcLink final : public ShardLink {
   void Replace(const ConnectionWatch::Dead& dead);
   void OnTransferWritten(const Transfer& transfer);
   void OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool finished);
-  bool DropIf(const std::function<bool(const Transfer&)>& condition);  // whether there was any
+  bool DropIf(const std::function<bool(const Transfer&)>& condition);  // returns whether there was any
 
   bool WaitForRetry(int64_t backoff_ms, const std::function<bool()>& cancelled);
   bool Stopping() const;

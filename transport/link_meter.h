@@ -45,7 +45,7 @@ inline constexpr int kDefaultChannels = 4;  // while nothing is measured
 inline constexpr int kMaxChannels = core::kMaxStripes;
 inline constexpr double kRoomToGrow = 1.25;  // if connections or buffers are the limit, the link has more
 
-int ChannelsFor(double bytes_per_s, double round_trip_s);  // to fill the link, without room to grow
+int ChannelsFor(double bytes_per_s, double round_trip_s);  // connections that fill the link, without room to grow
 
 class LinkMeter {
  public:
@@ -85,7 +85,7 @@ class LinkMeter {
   Rate up_ ABSL_GUARDED_BY(mutex_), down_ ABSL_GUARDED_BY(mutex_);
   Rate least_up_ ABSL_GUARDED_BY(mutex_), least_down_ ABSL_GUARDED_BY(mutex_);
   std::deque<double> trips_ ABSL_GUARDED_BY(mutex_);
-  std::deque<int> wanted_ ABSL_GUARDED_BY(mutex_);  // by the last measurements; the maximum counts
+  std::deque<int> wanted_ ABSL_GUARDED_BY(mutex_);  // connections by the last measurements; the maximum counts
 };
 
 // Limits the rate of transfers, so that a site's other traffic has room: determines when the next bytes may go. All
@@ -110,7 +110,7 @@ class Pacer {
   }
 
  private:
-  // In nanoseconds, rounded up: many small messages would otherwise take no time at all.
+  // Times are in nanoseconds, rounded up: many small messages would otherwise take no time at all.
   static constexpr int64_t kNeverNs = int64_t{1} << 62;  // in the next century
 
   const double bytes_per_s_;

@@ -17,7 +17,7 @@ inline constexpr uint32_t kProtocol = 1;  // raised when an older peer would mis
 
 // FAILED_PRECONDITION names what differs: the protocol, with the version to use, or the run.
 absl::Status CheckCaller(const v1::Context& context, const core::RunId& run_id);
-extern const char kVersion[];  // of the programs, "0.1.0"
+extern const char kVersion[];  // version of the programs: "0.1.0"
 
 void ToProto(const core::Manifest& manifest, v1::Manifest* message);
 void ToProto(const core::FragmentMap& map, google::protobuf::RepeatedPtrField<v1::FragmentTensors>* message);
@@ -25,7 +25,7 @@ void ToProto(const core::SiteData& data, v1::Join* message);
 void ToProto(const Standing& standing, v1::Join* message);
 void ToProto(const core::Entry& entry, v1::Entry* message);
 void ToProto(const DownloadHeader& header, v1::DownloadHeader* message);
-v1::CoordinatorMessage NoticeOf(const std::string& reason);  // to a site: why it waits
+v1::CoordinatorMessage NoticeOf(const std::string& reason);  // tells a site why it waits
 
 // INVALID_ARGUMENT for values that no honest peer sends: invalid manifests, tensors that are missing or in two
 // fragments.
@@ -44,7 +44,7 @@ std::vector<core::SettingsRevision> FromProto(const google::protobuf::RepeatedPt
 
 // Converts between the messages among shards and the plain structs of core/membership.h.
 
-void ToProto(const core::Membership& membership, v1::MembershipUpdate* message);  // the fields that the message has
+void ToProto(const core::Membership& membership, v1::MembershipUpdate* message);  // sets the message's fields
 
 // INVALID_ARGUMENT for an unknown site state.
 absl::StatusOr<core::Membership> FromProto(const v1::MembershipUpdate& message);

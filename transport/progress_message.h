@@ -1,4 +1,4 @@
-// A site's report as a message, by the list of its figures (core/progress.h): a field of each name.
+// A site's report as a message, with a field for each figure in the list of core/progress.h.
 #pragma once
 
 #include <vector>

@@ -23,7 +23,7 @@ namespace causeway::transport {
 absl::Status CheckFields(const google::protobuf::Descriptor& message, google::protobuf::io::ZeroCopyInputStream* bytes);
 
 // Each text of a message becomes printable and stays in one line (core/text.h), so that what keeps or shows it need not
-// know that it came from a peer. Fields of type bytes are none.
+// know that it came from a peer. Fields of type bytes are not texts.
 void MakePrintable(google::protobuf::Message& message);
 
 // INVALID_ARGUMENT if a limit is exceeded, or the bytes are no such message; RESOURCE_EXHAUSTED if they are more than

@@ -39,7 +39,7 @@ class ShardedLink final : public SessionLink {
   void Start(const core::Manifest& manifest, LinkListener* listener) override;
   void SendReady() override { links_.front()->SendReady(); }
   bool SendProgress(const core::Progress& progress) override;
-  core::LinkProgress Measured() const override;  // in total, with the longest round trip
+  core::LinkProgress Measured() const override;  // rates in total, with the longest round trip
   void Upload(UploadRequest request) override { OwnerOf(request.fragment).Upload(std::move(request)); }
   void Download(DownloadRequest request) override { OwnerOf(request.fragment).Download(std::move(request)); }
   void Rejoin() override { links_.front()->Rejoin(); }
@@ -75,13 +75,12 @@ class ShardedLink final : public SessionLink {
   int64_t stay_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Said> said_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> started_ ABSL_GUARDED_BY(mutex_);
-  bool told_welcome_ ABSL_GUARDED_BY(mutex_) = false;  // to the listener, in this stay
-  bool void_ ABSL_GUARDED_BY(mutex_) =
-      false;  // a shard has another lineage, and the listener has not been notified yet
+  bool told_welcome_ ABSL_GUARDED_BY(mutex_) = false;  // the listener has been welcomed in this stay
+  bool void_ ABSL_GUARDED_BY(mutex_) = false;          // a shard has another lineage: the listener must be notified
   bool told_entry_ ABSL_GUARDED_BY(mutex_) = false;
-  bool seed_requested_ ABSL_GUARDED_BY(mutex_) = false;  // before the welcome
+  bool seed_requested_ ABSL_GUARDED_BY(mutex_) = false;  // a seed was requested before the welcome
   bool place_lost_ ABSL_GUARDED_BY(mutex_) = false;  // the site's state of a shard is void: shard 0 must be notified
-  bool transfers_lost_ ABSL_GUARDED_BY(mutex_) = false;        // by a shard: the listener must be notified
+  bool transfers_lost_ ABSL_GUARDED_BY(mutex_) = false;  // a shard has lost transfers: the listener must be notified
   std::vector<bool> from_checkpoint_ ABSL_GUARDED_BY(mutex_);  // until that shard has welcomed the process
 };
 

@@ -1,4 +1,4 @@
-// Proofs of what the coordinator has told a site of its state, given along with it (docs/wire_format.md, Proofs):
+// Proofs of the coordinator's statements to a site about its state, sent along with them (docs/wire_format.md, Proofs):
 // for an epoch, versions, admissions. The site shows them when it joins: only a proven claim of more than the
 // coordinator has can stop the run. Opaque here; the newest few of each fragment are kept. Thread-safe.
 #pragma once
@@ -15,16 +15,16 @@ namespace causeway::transport {
 
 class ShownProofs {
  public:
-  static constexpr size_t kKept = 4;  // of a fragment: the version held, the one on its way, and those of a checkpoint
+  static constexpr size_t kKept = 4;  // per fragment: the version held, the one on its way, and those of a checkpoint
 
-  void HasEpoch(const std::string& proof);  // and that of its life
+  void HasEpoch(const std::string& proof);  // the proof of the coordinator's epoch and life
   void HasVersion(core::FragmentId fragment, core::Version version, const std::string& proof);
   void HasAdmitted(core::FragmentId fragment, core::Version base, const std::string& proof);
-  void AddTo(v1::Join* join) const;  // of what it claims; empty where there is none
+  void AddTo(v1::Join* join) const;  // adds the proofs of what `join` claims; empty where there is none
 
   // Versions and admissions as text, for a checkpoint, and back.
   std::string Text() const;
-  void Restore(const std::string& text);  // what is not of Text() is left out
+  void Restore(const std::string& text);  // text that is not from Text() is left out
 
  private:
   using Proofs = std::map<core::FragmentId, std::map<core::Version, std::string>>;

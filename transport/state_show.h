@@ -23,7 +23,7 @@ class StateShow {
 
   // Does nothing while a show is in progress, or if the site holds nothing. `listener` outlives End.
   void Begin(const v1::Context& context, const core::Manifest& manifest, LinkListener* listener);
-  void End();  // permanently: cancels a show in progress, and waits for it
+  void End();  // ends it permanently: cancels a show in progress, and waits for it
 
  private:
   class Stream;

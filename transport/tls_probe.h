@@ -13,7 +13,7 @@ namespace causeway::transport {
 std::string WhyNoConnection(const Address& address, const TlsFiles& files);
 
 // Explains why a connection failed: the name, the port, what TLS has to say, or else gRPC's words; behind a proxy only
-// these, with the proxy.
+// gRPC's words, with the proxy.
 std::string ExplainFailure(const std::string& error, const Address& address, const ChannelOptions& options);
 
 }  // namespace causeway::transport

@@ -28,8 +28,8 @@ namespace causeway::transport {
 // The resources of an attempt. All outlive it.
 struct Lanes {
   Wire* wire = nullptr;
-  int channels = 1;        // of the wire; a transfer takes at most one per chunk
-  Pacer* pacer = nullptr;  // for the transfer's direction
+  int channels = 1;        // channels of the wire; a transfer takes at most one per chunk
+  Pacer* pacer = nullptr;  // the pacer of the transfer's direction
   LinkMeter* meter = nullptr;
   ConnectionWatch* watch = nullptr;
   ShownProofs* proofs = nullptr;
@@ -46,7 +46,7 @@ class Transfer {
                       std::function<void()> written, std::function<void(bool finished)> ended) = 0;
   virtual void Finish(const absl::Status& status) = 0;  // notifies the owner; no attempt may be running
   void Cancel();                                        // ends the running attempt
-  void CancelOn(const std::vector<int>& connections);   // those of its streams that go over one of them
+  void CancelOn(const std::vector<int>& connections);   // ends the streams that go over one of these
 
   virtual bool is_upload() const = 0;
   // Whether it has the same object as the earlier transfer: a fragment's initial parameters, or a fragment's anchor. It
@@ -56,8 +56,8 @@ class Transfer {
   // Whether it was made for an earlier stay than the site is welcomed to: the coordinator would refuse it for ever.
   virtual bool IsOfEarlierStay(int64_t /*welcomed*/) const { return false; }
 
-  int attempts() const { return attempts_; }  // in a row without progress
-  // For an attempt that is over and did not finish.
+  int attempts() const { return attempts_; }  // attempts in a row without progress
+  // When the attempt broke. REQUIRES: it is over and did not finish.
   core::Clock::TimePoint broke_at() const { return broke_at_.value(); }
   // "upload of fragment 2 was ended 5 times in a row: …"
   std::string WhyItBroke() const;
@@ -77,7 +77,7 @@ class Transfer {
   core::Mutex mutex_;
   LinkMeter* meter_ ABSL_GUARDED_BY(mutex_) = nullptr;
   ShownProofs* proofs_ = nullptr;  // thread-safe
-  std::atomic<int> attempts_ = 0;  // in a row without progress
+  std::atomic<int> attempts_ = 0;  // attempts in a row without progress
   // Why the attempt broke; if there are several reasons, one that a retry does not cure. Read when no stream is
   // running.
   grpc::Status status_;
@@ -87,7 +87,7 @@ class Transfer {
   // over.
   void Break();
 
-  int running_ ABSL_GUARDED_BY(mutex_) = 0;                                 // streams
+  int running_ ABSL_GUARDED_BY(mutex_) = 0;                                 // number of streams that run
   std::vector<std::weak_ptr<BulkStream>> streams_ ABSL_GUARDED_BY(mutex_);  // some may be over
   std::function<void(bool)> ended_ ABSL_GUARDED_BY(mutex_);
   std::optional<core::Clock::TimePoint> broke_at_;

@@ -33,7 +33,7 @@ class TransferQueue {
 
   bool empty() const { return pending_.empty(); }
   void Add(std::shared_ptr<Transfer> transfer);
-  Transfers TakeDue(int64_t now_ms);  // those to launch; they count as running from here on
+  Transfers TakeDue(int64_t now_ms);  // transfers to launch; they count as running from here on
   Transfers Running() const;
   void Written(const Transfer& transfer);
 
@@ -42,16 +42,16 @@ class TransferQueue {
   // The attempt broke at `broke_ms`, as the last of `attempts` in a row without progress.
   void Retry(const Transfer& transfer, int attempts, int64_t broke_ms, int64_t now_ms, uint64_t random);
   void Remove(const Transfer& transfer);
-  // Why a transfer that has been ended again and again without a byte more, for ten seconds or longer, was ended last;
-  // or several in a minute by something that is no coordinator, as by a proxy with a limit. Empty: none was.
+  // The last error of a transfer that has been ended again and again, for ten seconds or longer, without a byte more;
+  // or of several that another program, such as a proxy with a limit, ended within a minute. Empty: none.
   std::string Failing(int64_t now_ms) const;
 
   Dropped DropIf(const std::function<bool(const Transfer&)>& condition);
-  bool IsDropped(const Transfer& transfer) const;  // and not yet removed
+  bool IsDropped(const Transfer& transfer) const;  // whether it is dropped and not yet removed
 
   // Milliseconds from `looked_ms`, the last call of TakeDue, to the next: until the next retry is due, if that is soon.
   int64_t MsToLook(int64_t looked_ms) const;
-  bool TakeRetryAdded();  // whether one was added since the last call
+  bool TakeRetryAdded();  // whether a retry was added since the last call
 
  private:
   struct Pending {

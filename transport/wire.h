@@ -43,7 +43,7 @@ class Wire {
   // Asks for the run's description, in one attempt of at most five seconds; gives up if cancelled.
   virtual grpc::Status Describe(const core::SiteId& site, absl::FunctionRef<bool()> cancelled,
                                 v1::RunDescription& description) = 0;
-  // Works on a connection for control until that time, if there is none; returns whether there is one.
+  // Tries to make a connection for control until that time, if there is none; returns whether there is one.
   virtual bool AwaitConnected(core::Clock::TimePoint until) = 0;
 
   // Binds a call to its reactor, which starts it. `context` lives as long as the reactor. `channel` counts from 0: each

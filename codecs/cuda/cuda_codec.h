@@ -1,5 +1,5 @@
-// The codecs on a GPU: the bytes and the decoded bits of the CPU's, from the same kernels (codecs/simd/lanes.h), with
-// 16 threads as the 16 lanes.
+// The codecs on a GPU: they give the CPU's bytes and decoded bits, from the same kernels (codecs/simd/lanes.h), with 16
+// threads as the 16 lanes.
 //
 //   values, residual (device) ─► one CTA a unit ─► codes in shared memory ─► lines of 64 bytes ─► scales, codes
 //                                                                       (mapped pinned host memory, or device memory)
@@ -16,7 +16,7 @@
 
 namespace causeway::codecs::cuda {
 
-// All but onebit_adam_sign. A GPU encodes topk's family, too; to decode it is UNIMPLEMENTED.
+// True for all codecs but onebit_adam_sign. The GPU only encodes topk's family; decoding it is UNIMPLEMENTED.
 bool Supports(core::CodecId id);
 
 // The value of `*bad_block` if no block was out of range.

@@ -14,7 +14,7 @@
 namespace causeway::codecs::cuda {
 
 inline constexpr int kUnit = kUnitBlocks * kBlock;
-inline constexpr int kOfThread = kUnit / kThreads;  // neighbours, once they are in shared memory
+inline constexpr int kOfThread = kUnit / kThreads;  // values of one thread: neighbors, once they are in shared memory
 inline constexpr int kBins = 256;
 
 template <int kEntries>
@@ -23,11 +23,11 @@ struct TopkState {
 
   float d[kUnit];
   int bins[kBins];
-  int before[kThreads];  // of a thread's share: how many are taken in the shares before it
+  int before[kThreads];  // by thread: how many values are taken in the shares before its own
   int chosen[kEntries];
-  uint32_t prefix;  // of the k-th largest magnitude, as far as known
+  uint32_t prefix;  // upper bits of the k-th largest magnitude, as far as known
   int wanted;       // how many of the values with this prefix are taken
-  int count;        // of entries
+  int count;        // number of entries
   float mean, scale;
 };
 
@@ -65,7 +65,7 @@ CAUSEWAY_LANES void FindThreshold(TopkState<kEntries>& state) {
   }
 }
 
-// `before` of each thread, from what the threads have put there; `count`: their sum.
+// Replaces the counts that the threads have put into `before` by the sums before each of them; `count` is the total.
 template <int kEntries>
 CAUSEWAY_LANES void SumsBefore(TopkState<kEntries>& state) {
   __syncthreads();
@@ -81,7 +81,7 @@ CAUSEWAY_LANES void SumsBefore(TopkState<kEntries>& state) {
   __syncthreads();
 }
 
-// The indices of the entries, ascending; of equal magnitudes those that come first.
+// Chooses the indices of the entries, ascending; among equal magnitudes the first ones.
 template <int kEntries>
 CAUSEWAY_LANES void ChooseEntries(TopkState<kEntries>& state) {
   const int first = static_cast<int>(threadIdx.x) * kOfThread;
@@ -110,7 +110,7 @@ CAUSEWAY_LANES void ChooseEntries(TopkState<kEntries>& state) {
   __syncthreads();
 }
 
-// In the order of the reference: one thread.
+// One thread adds in the order of the reference.
 template <int kEntries>
 CAUSEWAY_LANES void ChooseScale(TopkState<kEntries>& state, uint8_t* scale) {
   if (threadIdx.x == 0) {
@@ -131,7 +131,7 @@ CAUSEWAY_LANES void ChooseScale(TopkState<kEntries>& state, uint8_t* scale) {
 template <int kEntries>
 __global__ void __launch_bounds__(kThreads) EncodeTopk(const EncodeTask task) {
   constexpr int kCodeBytes = TopkState<kEntries>::kCodeBytes;
-  using Piece = std::conditional_t<kCodeBytes % sizeof(uint4) == 0, uint4, uint2>;  // to which units are aligned
+  using Piece = std::conditional_t<kCodeBytes % sizeof(uint4) == 0, uint4, uint2>;  // units are aligned to it
   static_assert(kCodeBytes % sizeof(Piece) == 0);
   __shared__ TopkState<kEntries> state;
   __shared__ __align__(kLineBytes) uint8_t codes[kCodeBytes];
@@ -162,11 +162,11 @@ __global__ void __launch_bounds__(kThreads) EncodeTopk(const EncodeTask task) {
   ChooseScale(state, task.job.scales + blockIdx.x * kScaleBytes);
 
   const auto entry = [&](int k) { return k < state.count && state.scale != 0 ? state.chosen[k] : 0; };
-  for (int two = thread; two < kEntries / 2; two += kThreads) {  // indices are three bytes
+  for (int two = thread; two < kEntries / 2; two += kThreads) {  // two indices are three bytes
     const auto pair = static_cast<uint32_t>(entry(2 * two) | entry(2 * two + 1) << kTopkIndexBits);
     for (int byte = 0; byte < 3; ++byte) codes[3 * two + byte] = static_cast<uint8_t>(pair >> 8 * byte);
   }
-  if (thread < kEntries / 4) {  // four signs and levels are one
+  if (thread < kEntries / 4) {  // four signs and levels are one byte
     uint32_t bits = 0;
     for (int k = 4 * thread; k < 4 * thread + 4 && k < state.count && state.scale != 0; ++k) {
       const float d = state.d[state.chosen[k]];

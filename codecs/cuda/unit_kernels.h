@@ -153,7 +153,7 @@ struct HalfWarp {
   }
 };
 
-// A select by the thread's own number, where a CPU multiplies by a table of signs.
+// Selects by the thread's own number, where a CPU multiplies by a table of signs.
 template <int kDistance>
 CAUSEWAY_LANES void StageOfThreads(float& x) {
   const float other = HalfWarp::Exchange<kDistance>(x);
@@ -189,7 +189,7 @@ using Values = simd::Block<Lanes>;
 inline constexpr int kUnitBlocks = 16;
 inline constexpr int kThreads = kUnitBlocks * kLanes;  // one CTA a unit, half a warp a block
 inline constexpr int kLineBytes = 64;
-inline constexpr int kScaleBytes = 2;  // at most, of a block
+inline constexpr int kScaleBytes = 2;  // bytes of a block's scale, at most
 
 // The arguments of a launch. Device code reads no std::optional, so the values of optionals are stored beside them.
 struct EncodeTask {
@@ -197,7 +197,7 @@ struct EncodeTask {
   int64_t blocks;
   bool rotate;
   Rotation rotation;
-  bool whole_blocks;  // padding is not zero: a codec that rotates
+  bool whole_blocks;  // the codec rotates, so that padding is not zero
   bool in_domain;     // the input has whole blocks, too
   unsigned long long* bad_block;
 };
@@ -207,7 +207,7 @@ struct DecodeTask {
   int64_t blocks;
   bool rotate;
   Rotation rotation;
-  bool whole_blocks;  // the output has them
+  bool whole_blocks;  // the output has whole blocks
   bool add;
   float weight;
 };
@@ -257,7 +257,7 @@ CAUSEWAY_LANES void Saturate(Values& d) {
   }
 }
 
-// The place of the residual, as far as it is kept.
+// Writes the residual of the values that are kept.
 struct KeepResidual {
   float* to;
   int kept;

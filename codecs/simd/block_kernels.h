@@ -8,10 +8,10 @@
 //
 // A kernel is a class of static functions, K<L>:
 //
-//   kScaleBytes, kCodeBytes          of a block
+//   kScaleBytes, kCodeBytes          bytes of a block's scale and codes
 //   kTogether                        blocks that go through the steps side by side, so that one's sums and quotients,
 //                                    which take long and occupy little, pass while the other's vectors are computed
-//   State                            of one block between its steps
+//   State                            what one block keeps between its steps
 //   Summarize(d, state), Normalize(d, state)
 //   InRange(state)                   true only if all |d| < 2^100; false also where that is merely not certain
 //   ChooseScale(d, state, constants, scale, codes)   may write the codes, too
@@ -25,10 +25,10 @@
 
 namespace causeway::codecs::simd {
 
-inline constexpr uint32_t kMaxMagnitudeBits = (127u + 100u) << 23;  // of core::kMaxMagnitude
-inline constexpr uint32_t kMinScaleBits = (127u - 100u) << 23;      // of core::kMinScale
+inline constexpr uint32_t kMaxMagnitudeBits = (127u + 100u) << 23;  // bits of core::kMaxMagnitude
+inline constexpr uint32_t kMinScaleBits = (127u - 100u) << 23;      // bits of core::kMinScale
 inline constexpr int kMaxExponent = 100;
-inline constexpr int kMaxRotatedExponent = 94;  // of kMaxRotatedMagnitude
+inline constexpr int kMaxRotatedExponent = 94;  // exponent of kMaxRotatedMagnitude
 
 // Constants of a run that some codecs' scales depend on (EncodeRun).
 struct ScaleConstants {
@@ -81,7 +81,7 @@ struct LargestFirst {
   }
 };
 
-// float32 and bfloat16 have none.
+// float32 and bfloat16 have no scale.
 template <class L>
 struct Unscaled : LargestFirst<L> {
   static constexpr int64_t kScaleBytes = 0;

@@ -8,7 +8,7 @@
 
 namespace causeway::codecs::simd {
 
-// Adding it leaves no bit for a fraction, so the sum is rounded to nearest even and its low bits are the integer.
+// Adding kRounder leaves no bit for a fraction, so the sum is rounded to nearest even and its low bits are the integer.
 inline constexpr float kRounder = 0x1.8p23f;
 
 template <class L>
@@ -54,7 +54,7 @@ struct Int4Kernel : LargestFirst<L> {
     const typename L::Float inverse = L::Set(state.scale == 0 ? 0.0f : kLevels / state.scale);
     const typename L::Float step = L::Set(state.scale / kLevels);
     const typename L::Float rounder = L::Set(kBiasedRounder);
-    // The upper bits of all eight sums of a line, where its shifts leave them: taken off at the end.
+    // The upper bits of all eight sums of a line, where its shifts leave them: subtracted at the end.
     constexpr uint32_t kUpper = __builtin_bit_cast(uint32_t, kRounder);
     constexpr uint32_t kUpperOfLine = kUpper + (kUpper << 4) + (kUpper << 8);
     static_assert(static_cast<uint32_t>(kUpper << 12) == 0);
@@ -93,7 +93,7 @@ struct E3m0Kernel : LargestFirst<L> {
   static constexpr int64_t kScaleBytes = 2;
   static constexpr int64_t kCodeBytes = 128;
 
-  // By nibble.
+  // The level of each nibble.
   CAUSEWAY_LANES static typename L::Float Levels(float scale) {
     constexpr float kLevels[kLanes] = {0.0f,  0x1p-6f,  0x1p-5f,  0x1p-4f,  0x1p-3f,  0x1p-2f,  0x1p-1f,  1.0f,
                                        -0.0f, -0x1p-6f, -0x1p-5f, -0x1p-4f, -0x1p-3f, -0x1p-2f, -0x1p-1f, -1.0f};

@@ -21,7 +21,7 @@
 //   Bits(Float), FromBits(Int), AddInt, SubInt, And, Or, OrAnd(a, b, c) = a | (b & c), MinInt, MaxInt (unsigned)
 //   ShiftLeft<n>, ShiftRight<n>
 //   Exchange<k>(x)                    lane l gets lane l xor k
-//   LargerMagnitude(a, b)             of a ≥ 0 and |b|, where they are numbers
+//   LargerMagnitude(a, b)             the larger of a ≥ 0 and |b|, where they are numbers
 //   Bin(x, per_unit, last)            the integer part of x · per_unit, at most `last`, added to the constant kBinBits
 //   AtLeast(a, b)                     a ≥ b
 //   Choose(mask, a, b)                mask ? a : b
@@ -49,7 +49,7 @@
 #define CAUSEWAY_LANES inline __attribute__((always_inline))
 #endif
 
-// Before a loop over the vectors of a block: arrays of vectors become registers only if their indices are constants.
+// Unrolls a loop over the vectors of a block: arrays of vectors become registers only if their indices are constants.
 // Sanitizers check every access of what is unrolled, which takes compilers minutes, so their builds leave it rolled.
 #if defined(CAUSEWAY_NO_UNROLL)
 #define CAUSEWAY_UNROLL
@@ -62,7 +62,7 @@
 namespace causeway::codecs::simd {
 
 inline constexpr int kLanes = 16;
-inline constexpr int kVectors = 16;  // of a block
+inline constexpr int kVectors = 16;  // vectors of a block
 inline constexpr int kBlock = kLanes * kVectors;
 
 template <class L>

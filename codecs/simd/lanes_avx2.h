@@ -21,7 +21,7 @@ struct Avx2 {
   struct Plane {
     const uint8_t* bits;
   };
-  static constexpr int kVectorsInRegisters = 4;  // with room for the arithmetic on them
+  static constexpr int kVectorsInRegisters = 4;  // leaves room for the arithmetic on them
 
   CAUSEWAY_LANES static Float Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
   CAUSEWAY_LANES static Int SetInt(uint32_t x) {
@@ -46,7 +46,7 @@ struct Avx2 {
   CAUSEWAY_LANES static Int LoadLow16(const uint8_t* from) {
     return {_mm256_cvtepu16_epi32(LoadFour(from)), _mm256_cvtepu16_epi32(LoadFour(from + 16))};
   }
-  CAUSEWAY_LANES static void StoreLow16(uint8_t* to, Int x) {  // below 2^16, or packing would saturate
+  CAUSEWAY_LANES static void StoreLow16(uint8_t* to, Int x) {  // x is below 2^16, or packing would saturate
     const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(x.lo, x.hi), 0b11'01'10'00);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), packed);
   }
@@ -56,7 +56,7 @@ struct Avx2 {
     return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(lo)), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(hi))};
   }
   CAUSEWAY_LANES static void StoreLow8(uint8_t* to, Int x) {
-    // The low byte of each dword to the front of each half, then the four halves' dwords together.
+    // Moves the low byte of each dword to the front of its half, then the dwords of the four halves together.
     const __m256i low_bytes = _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,  //
                                                0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
     const __m256i pairs =

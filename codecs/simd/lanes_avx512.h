@@ -116,7 +116,7 @@ struct Avx512 {
   CAUSEWAY_LANES static void StoreMasks(Mask m0, Mask m1, Mask m2, Mask m3, uint8_t* to) {
     const __mmask32 low = _mm512_kunpackw(m1, m0), high = _mm512_kunpackw(m3, m2);
     const __mmask64 bits = _mm512_kunpackd(high, low);
-    __builtin_memcpy(to, &bits, sizeof(bits));  // at any address
+    __builtin_memcpy(to, &bits, sizeof(bits));  // `to` may be at any address
   }
 
   CAUSEWAY_LANES static Plane LoadPlane(const uint8_t* bits) { return {bits}; }

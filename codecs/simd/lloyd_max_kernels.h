@@ -43,7 +43,7 @@ struct LloydMax {
     state.square = L::Sum(square);
   }
 
-  // The largest magnitude may have passed over a NaN, which the sum has not. No number's square is beyond 4.
+  // The largest magnitude may have passed over a NaN; the sum has not. No number's square is beyond 4.
   CAUSEWAY_LANES static bool InRange(const State& state) {
     return state.largest < kMaxMagnitudeBits && state.square <= 4.0f * kBlock;
   }
@@ -116,7 +116,7 @@ struct LloydMax4Kernel : LloydMax<L> {
   using State = typename LloydMax<L>::State;
   static constexpr int64_t kCodeBytes = 128;
 
-  // By nibble.
+  // The level of each nibble.
   CAUSEWAY_LANES static typename L::Float Levels() {
     constexpr float kLevels[kLanes] = {0.1284f,  0.3880f,  0.6568f,  0.9423f,  1.2562f,  1.6180f,  2.0690f,  2.7326f,
                                        -0.1284f, -0.3880f, -0.6568f, -0.9423f, -1.2562f, -1.6180f, -2.0690f, -2.7326f};
@@ -137,7 +137,7 @@ struct LloydMax4Kernel : LloydMax<L> {
     const typename L::Float inverse_power = L::Set(state.inverse_power);
     const typename L::Float inverse_rms = L::Set(LloydMax<L>::InverseRms(state));
     const typename L::Float levels = Levels();
-    // kBinBits of all eight codes of a line, where its shifts leave them: taken off at the end.
+    // kBinBits of all eight codes of a line, where its shifts leave them: subtracted at the end.
     constexpr uint32_t kBinBits = L::kBinBits;
     constexpr uint32_t kBinBitsOfLine = kBinBits + (kBinBits << 4) + (kBinBits << 8);
     static_assert(static_cast<uint32_t>(kBinBits << 12) == 0);

@@ -86,7 +86,7 @@ CAUSEWAY_LANES void HadamardOfLanes(typename L::Float& x) {
 
 inline constexpr float kRotationNorm = 0x1p-4f;  // 1 / √256
 
-// The first step of a transform, and the last.
+// The first and the last step of a transform.
 template <class L>
 struct FlipFirst {
   CAUSEWAY_LANES void operator()(int v) const {
@@ -126,7 +126,7 @@ CAUSEWAY_LANES void Rotate(typename L::Plane signs, Block<L>& x) {
   Hadamard<L>(x, FlipFirst<L>{x, signs}, NormLast<L>{x});
 }
 
-// emit(v, value) as soon as a vector is done.
+// Calls emit(v, value) as soon as vector v is done.
 template <class L, class Emit>
 CAUSEWAY_LANES void Unrotate(typename L::Plane signs, Block<L>& x, Emit emit) {
   Hadamard<L>(x, LanesFirst<L>{x}, FlipLast<L, Emit>{x, signs, L::Set(kRotationNorm), emit});

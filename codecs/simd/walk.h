@@ -116,7 +116,7 @@ CAUSEWAY_LANES Block<L> Input(const EncodeRun& run, int64_t block, int64_t ahead
   return d;
 }
 
-// From d to scale, codes and residual.
+// Writes codes and residual of a block, once its scale is chosen.
 template <class L, class K, bool kFeedback>
 CAUSEWAY_LANES void Finish(const EncodeRun& run, int64_t block, const Block<L>& d, const typename K::State& state) {
   uint8_t* codes = run.codes + block * K::kCodeBytes;
@@ -153,7 +153,7 @@ template <class L, class K, bool kFeedback, bool kRotate>
   return true;
 }
 
-// The blocks of kTogether visits.
+// Encodes the blocks of kTogether visits.
 template <class L, class K, bool kFeedback, bool kRotate>
 CAUSEWAY_LANES bool EncodeTogether(const EncodeRun& run, const int64_t (&blocks)[K::kTogether],
                                    const int64_t (&ahead)[K::kTogether]) {
@@ -215,7 +215,7 @@ bool Encode(const EncodeRun& run) {
   return EncodeTurned<L, K, false>(run);
 }
 
-// From codes to values, and back out of the rotation.
+// Decodes a block and rotates it back.
 template <class L, class K, class To>
 CAUSEWAY_LANES void DecodeAndUnrotate(const DecodeRun& run, int64_t block, To to) {
   const uint8_t* scale = run.scales + block * K::kScaleBytes;
@@ -298,7 +298,7 @@ void Sum(const SumRun& run) {
     for (int64_t n = 0; n < run.num_terms; ++n) {
       const DecodeTerm& term = run.terms[n];
       const uint8_t* codes = term.codes + block * K::kCodeBytes;
-      Prefetch<K::kCodeBytes>(codes + kAddAhead * K::kCodeBytes);  // beyond the end it is no fault
+      Prefetch<K::kCodeBytes>(codes + kAddAhead * K::kCodeBytes);  // a prefetch beyond the end does not fault
       K::Decode(term.scales + block * K::kScaleBytes, codes, SumIn<L>{sum, L::Set(term.weight)});
     }
     CAUSEWAY_UNROLL
@@ -325,7 +325,7 @@ BlockLoops Loops(core::CodecId id) {
     case CodecId::kRotatedSign: return LoopsOf<L, SignKernel<L, kMaxRotatedExponent>, true>();
     case CodecId::kRotatedLm2: return LoopsOf<L, LloydMax2Kernel<L>, true>();
     case CodecId::kRotatedLm4: return LoopsOf<L, LloydMax4Kernel<L>, true>();
-    default: return {};  // not made of blocks
+    default: return {};  // these codecs are not made of blocks
   }
 }
 

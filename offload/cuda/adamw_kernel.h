@@ -19,7 +19,7 @@ struct AdamWTask {
   AdamWConstants constants;
   AdamWArrays arrays;
   int64_t head = 0;     // values before the first that is aligned; all of them, if arrays are not aligned alike
-  int64_t vectors = 0;  // of kVector values
+  int64_t vectors = 0;  // number of vectors, each of kVector values
 };
 
 inline AdamWTask MakeAdamWTask(const AdamWConstants& constants, const AdamWArrays& arrays) {

@@ -20,11 +20,11 @@ namespace causeway::offload {
 // The device, for other code that queues work on its streams.
 class CudaDevice : public Device {
  public:
-  virtual int index() const = 0;                  // as CUDA counts; for a CurrentDevice around calls of other code
+  virtual int index() const = 0;                  // CUDA's number of it; for a CurrentDevice around calls of other code
   virtual void* StreamOf(Queue queue) const = 0;  // a cudaStream_t
   // Queues a copy on the device and then the event, on any of its streams.
   virtual void CopyOn(void* stream, void* to, const void* from, size_t bytes, Event event) = 0;
-  virtual void Fail(const absl::Status& status) = 0;  // of work that was queued on a stream: the first one is kept
+  virtual void Fail(const absl::Status& status) = 0;  // an error of work queued on a stream: the first one is kept
 };
 
 // UNAVAILABLE where there is no driver, no device that it shows us, or one for which this build has no kernels (before

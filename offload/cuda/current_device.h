@@ -14,7 +14,7 @@ struct CudaRuntime {
 
   static int Current();
   static Error Choose(int index) { return cudaSetDevice(index); }
-  static bool HasContext(int index);  // by the driver, since the runtime would make one
+  static bool HasContext(int index);  // asks the driver, since the runtime would make one
   static Mode ExchangeMode(Mode mode);
 };
 

@@ -68,11 +68,11 @@ class Authorizer {
   // INVALID_ARGUMENT if a file is missing or wrong.
   static absl::StatusOr<std::unique_ptr<Authorizer>> Create(AuthorizerOptions options);
 
-  // The peer's identity; nothing where neither TLS nor tokens establish it.
+  // The peer's identity; nullopt where neither TLS nor tokens establish it.
   absl::StatusOr<std::optional<Identity>> Identify(const Peer& peer);
 
-  absl::Status CheckSite(const Peer& peer, const core::SiteId& site);  // that it is this site
-  absl::Status CheckCall(const Peer& peer, std::string_view call);     // that its role allows this row of roles.h
+  absl::Status CheckSite(const Peer& peer, const core::SiteId& site);  // the peer is this site
+  absl::Status CheckCall(const Peer& peer, std::string_view call);     // its role allows this row of roles.h
   // Judged by the headers alone: some role may make this call, and the peer has such a role. A command is let in for
   // any role, so that its refusal can name the request, and is recorded.
   absl::Status CheckArrival(const Peer& peer);
@@ -85,13 +85,13 @@ class Authorizer {
         tokens_file_("site_tokens", options_.site_tokens),
         revoked_file_("tls_revoked", options_.tls_revoked) {}
   bool everybody() const { return !options_.mutual_tls && !tokens_file_.given(); }
-  absl::Status Read() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // what has changed; the first fault
+  absl::Status Read() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // rereads changed files; the first error
   template <typename T>
   absl::Status Read(formats::WatchedFile& file, absl::StatusOr<T> (*parse)(const std::string&, const std::string&),
                     T& rules) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReadAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckRevoked(const Peer& peer);
-  absl::StatusOr<Identity> TokenOwner(const Peer& peer);  // UNAUTHENTICATED: no owner
+  absl::StatusOr<Identity> TokenOwner(const Peer& peer);  // UNAUTHENTICATED: no site has this token
   absl::StatusOr<Identity> CertificateOwner(const Peer& peer) const;
   absl::Status CheckCertificate(const Peer& peer, const std::string& claimed) const;
 
@@ -101,7 +101,7 @@ class Authorizer {
   SiteTokens tokens_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> revoked_ ABSL_GUARDED_BY(mutex_);
   uint64_t revision_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::string told_ ABSL_GUARDED_BY(mutex_);  // of a fault, in the log
+  std::string told_ ABSL_GUARDED_BY(mutex_);  // the fault that was logged last
 };
 
 }  // namespace causeway::server

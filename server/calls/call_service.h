@@ -3,7 +3,7 @@
 // transport/read_message.h has checked them.
 //
 // Added functions are called on gRPC's threads, and those that take long, like History's, one after the other on a
-// thread of their own: gRPC's go on with the sites meanwhile.
+// thread of their own, so that gRPC's threads go on with the sites meanwhile.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -30,7 +30,7 @@ class CallService final : public grpc::CallbackGenericService {
   using Answer = std::function<absl::StatusOr<grpc::ByteBuffer>(const Peer& peer, grpc::ByteBuffer& message)>;
   using Stream = std::function<grpc::ServerGenericBidiReactor*(Peer peer)>;
 
-  // `gate` outlives it. Callers are told the lineage of the coordinator's state at each call's end; empty: it is
+  // `gate` outlives it. Each call's end carries the lineage of the coordinator's state; empty: the state is being
   // rebuilt.
   CallService(Gate* gate, std::string lineage);
   ~CallService() override;
@@ -64,10 +64,10 @@ class CallService final : public grpc::CallbackGenericService {
 
   Gate* const gate_;
   const std::string lineage_;
-  const std::unique_ptr<grpc::Service> listed_;  // for reflection
+  const std::unique_ptr<grpc::Service> listed_;  // describes the methods to gRPC's reflection
   std::map<std::string, Answer> answers_;
   std::map<std::string, Stream> streams_;
-  std::set<std::string> aside_;  // of answers_
+  std::set<std::string> aside_;  // the paths of answers_ that thread_ answers
   core::Mutex mutex_;
   core::Condition changed_;
   std::deque<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);

@@ -16,7 +16,7 @@ namespace causeway::server {
 struct CommandRecord {
   std::string name, role;  // empty: not identified
   std::string address;
-  std::string command;    // as in causewayctl
+  std::string command;    // its name in causewayctl
   std::string arguments;  // "site=a"; empty: none
   std::string result;     // "done", or the reason for failure
 

@@ -17,7 +17,7 @@
 
 namespace causeway::server {
 
-// Refused commands in the journal: at most 1,440 rows a day of the 100,000 that are kept.
+// The rate at which refused commands are journaled: at most 1,440 rows a day of the 100,000 that are kept.
 inline constexpr double kRecordedRefusalsPerSecond = 1.0 / 60;
 inline constexpr double kRecordedRefusalsBurst = 100;
 
@@ -36,8 +36,8 @@ class Gate {
   static Gate* Open();
 
   // Admits a call by its headers; the call is open for as long as the returned place lives. Tick ends it if its first
-  // message takes longer than core::kFirstMessageMs, or once its token or certificate is withdrawn; and lets the others
-  // say every core::kBeatMs that the coordinator is there.
+  // message takes longer than core::kFirstMessageMs, or once its token or certificate is withdrawn; and has the others
+  // say every core::kBeatMs that the coordinator is there (Call::Beat).
   absl::StatusOr<std::unique_ptr<OpenCalls::Place>> Arrive(const Peer& peer, std::weak_ptr<Call> call);
   void Tick();
 
@@ -58,8 +58,8 @@ class Gate {
   // A call that changes what the run does (pause, resume, stop, drain): `call` is its row in roles.h.
   absl::Status Command(const Peer& peer, std::string_view call);
 
-  // The peer's identity, as far as it is established; and whether a refused command of it is to be recorded: a known
-  // name that repeats commands endlessly must not push others' records out of the log.
+  // Who: the peer's identity, as far as it is established. TakeRecordOfRefusal: whether a refused command may be
+  // recorded: a known name that repeats commands endlessly must not push others' records out of the log.
   std::optional<Identity> Who(const Peer& peer);
   bool TakeRecordOfRefusal();
 
@@ -74,10 +74,10 @@ class Gate {
   const core::Clock* const clock_;
   SiteLimits limits_;
   OpenCalls calls_;
-  int64_t beat_ms_ = 0;  // the last; of the thread that ticks
+  int64_t beat_ms_ = 0;  // time of the last beat; used by the ticking thread alone
   core::Mutex mutex_;
-  uint64_t checked_revision_ ABSL_GUARDED_BY(mutex_) =
-      0;  // the authorizer's revision under which all open calls were let in
+  // The authorizer's revision under which all open calls were let in.
+  uint64_t checked_revision_ ABSL_GUARDED_BY(mutex_) = 0;
   TokenBucket logged_refusals_ ABSL_GUARDED_BY(mutex_){core::kLoggedRefusalsPerSecond, core::kLoggedRefusalsBurst};
   TokenBucket recorded_refusals_ ABSL_GUARDED_BY(mutex_){kRecordedRefusalsPerSecond, kRecordedRefusalsBurst};
 };

@@ -12,7 +12,7 @@ class GatedCall : public Call {
  protected:
   GatedCall(Gate* gate, Peer peer) : gate_(gate), peer_(std::move(peer)) {}
 
-  // False: the call has ended. `self` is shared.
+  // Returns false if the gate has refused, and so ended, the call. `self` owns this object.
   bool Arrive(const std::shared_ptr<Call>& self) {
     absl::StatusOr<std::unique_ptr<OpenCalls::Place>> place = gate_->Arrive(peer_, self);
     if (place.ok()) {

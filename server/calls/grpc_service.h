@@ -12,7 +12,7 @@
 
 namespace causeway::server {
 
-// Answers every method of causeway.v1.Coordinator (reactors.h); without `files` all but those about them.
+// Answers every method of causeway.v1.Coordinator (reactors.h); without `files`, all but those about model files.
 // `coordinator`, `gate`, `files` and everything that `status_json` refers to outlive the server.
 std::unique_ptr<CallService> NewGrpcService(RunExchange* exchange, std::function<std::string()> status_json,
                                             Gate* gate = Gate::Open(), ModelFiles* files = nullptr);

@@ -1,4 +1,4 @@
-// Where a coordinator listens, as its flags say, and of which shard it is.
+// The addresses at which a coordinator listens, and its shard, as its flags say.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace causeway::server {
 
-// The values of the flags of these names.
+// The values of the flags with these names.
 struct ListeningFlags {
   std::string listen, http, health;
   std::string shard, membership;
@@ -28,11 +28,11 @@ struct Listening {
   std::optional<core::Address> health;
   transport::TlsFiles tls;
   core::Shard shard;
-  core::Address lead;  // of a shard beyond the first: where shard 0 is
+  core::Address lead;  // shard 0's address, for a shard beyond the first
   transport::ChannelOptions lead_channel;
 };
 
-// INVALID_ARGUMENT names the flag, what was expected, and what came.
+// INVALID_ARGUMENT names the flag, what was expected, and the value given.
 absl::StatusOr<Listening> ReadListening(const ListeningFlags& flags);
 
 }  // namespace causeway::server

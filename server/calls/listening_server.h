@@ -1,7 +1,7 @@
 // A gRPC server that listens, with gRPC's own services for health and reflection, which reveal nothing about the run
-// and require no token. Connections are accepted here: gRPC 1.51 listens no more once it has met the limit of
-// descriptors (ulimit -n), and the state's files need some: kDescriptorsKept, or a quarter of what there is. Callers
-// wait meanwhile.
+// and require no token. Connections are accepted here: gRPC 1.51 stops listening once it has met the limit of
+// descriptors (ulimit -n), and the state's files need some: kDescriptorsKept, or a quarter of those left, stay free.
+// While too few are left, callers wait.
 #pragma once
 
 #include <grpcpp/server.h>
@@ -26,7 +26,7 @@ class ListeningServer {
   // The port taken goes into `address`. UNAVAILABLE says why it cannot listen there. `service` outlives it.
   static absl::StatusOr<std::unique_ptr<ListeningServer>> Start(CallService& service, int64_t fragments,
                                                                 core::Address& address, const transport::TlsFiles& tls);
-  // In time, however its user's function ends: answers in progress have 200 ms, and open streams are ended.
+  // Ends the server: answers in progress have 200 ms, and open streams are ended.
   ~ListeningServer();
 
  private:

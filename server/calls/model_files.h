@@ -3,7 +3,7 @@
 //
 //   a site's list, and a file that is missing ─► Keep ─► state_dir/files.json, state_dir/files/NAME.zst
 //
-// Contents that are gone, or were never sent, are missing again: sites that have them are told. Thread-safe.
+// Contents that are gone, or were never sent, count as missing, which sites that have them learn. Thread-safe.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ class ModelFiles {
   absl::StatusOr<v1::KeptFiles> Keep(const v1::KeepFileRequest& request);
 
   v1::KeptFiles List() const;
-  absl::StatusOr<std::string> Read(const std::string& name) const;  // compressed; NOT_FOUND
+  absl::StatusOr<std::string> Read(const std::string& name) const;  // the compressed contents, or NOT_FOUND
 
  private:
   std::string PathOf(const std::string& name) const;

@@ -17,7 +17,7 @@ namespace causeway::server {
 class Call {
  public:
   virtual ~Call() = default;
-  virtual void End(const absl::Status& status) = 0;  // from any thread; it may have ended already
+  virtual void End(const absl::Status& status) = 0;  // called from any thread; the call may have ended already
   virtual void Beat() {}  // says that the coordinator is there, where the caller waits and wants to hear it
 };
 
@@ -45,7 +45,7 @@ class OpenCalls {
   std::unique_ptr<Place> Add(std::weak_ptr<Call> call, Peer peer, int64_t now_ms);
 
   std::vector<Found> All() const;
-  std::vector<Found> SilentSince(int64_t since_ms) const;  // or for longer
+  std::vector<Found> SilentSince(int64_t since_ms) const;  // calls silent since then or for longer
 
  private:
   struct Entry {

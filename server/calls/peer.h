@@ -9,14 +9,14 @@
 namespace causeway::server {
 
 struct Peer {
-  std::vector<std::string> names;  // of its certificate: common name and DNS names; empty without TLS
+  std::vector<std::string> names;  // its certificate's common name and DNS names; empty without TLS
   std::string token;               // empty: none sent
-  std::string address;             // as gRPC writes it
+  std::string address;             // in gRPC's notation
   std::string call;                // the call made: a name of coordinator.proto
-  std::string unit;                // of its certificate: the organizational unit, which gives an operator's role
-  std::string serial;              // of its certificate: lower-case hexadecimal digits, without leading zeros
+  std::string unit;                // its certificate's organizational unit, which gives an operator's role
+  std::string serial;              // its certificate's serial: lower-case hexadecimal digits, no leading zeros
 
-  std::string Name() const;     // from its certificate, or else its host
+  std::string Name() const;     // the name in its certificate, or else its host
   std::string Address() const;  // "127.0.0.1:7077", "[::1]:7077"
 };
 

@@ -26,8 +26,8 @@ bool IsNameOf(Role role, std::string_view name);
 
 struct CallRow {
   std::string_view call;     // its name in coordinator.proto, plus the request where rights depend on it
-  std::string_view command;  // of causewayctl, for calls that change the run and are recorded (commands.h)
-  uint32_t roles = 0;        // bits
+  std::string_view command;  // its causewayctl command, for calls that change the run and are recorded (commands.h)
+  uint32_t roles = 0;        // bit r is set if the role of value r may make the call
 
   bool Allows(Role role) const { return (roles >> static_cast<uint32_t>(role) & 1) != 0; }
 };

@@ -54,14 +54,14 @@ class SiteLimits {
   // A bulk stream that counts for as long as this lives.
   using Stream = std::shared_ptr<void>;
 
-  SiteLimits(SiteLimitOptions options, const core::Clock* clock);  // outlives it
+  SiteLimits(SiteLimitOptions options, const core::Clock* clock);  // `clock` outlives it
 
   // Counts a message and its bytes, unless it is large: a large message must have a manifest, and is counted by
   // TakeLarge.
   absl::Status TakeControlMessage(const core::SiteId& site, int64_t bytes, bool has_manifest);
   bool IsLarge(int64_t bytes) const { return bytes > options_.control_message_bytes; }
   absl::Status TakeLarge(const std::string& identity, int64_t bytes);
-  absl::Status CheckOwesNothing(const std::string& identity);  // for large messages
+  absl::Status CheckOwesNothing(const std::string& identity);  // refuses one that owes for large messages
   absl::StatusOr<Stream> OpenBulkStream(const core::SiteId& site);
   absl::Status TakeQuestion(const std::string& identity);  // a site's name, or another peer's
 

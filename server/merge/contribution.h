@@ -44,8 +44,8 @@ class Contribution {
   mutable core::Mutex mutex_;
   size_t num_missing_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> chunks_;                      // empty: not arrived; changed under mutex_, like views_
-  std::vector<std::optional<codecs::ChunkView>> views_;  // of chunks_
-  std::vector<double> squares_;                          // ‖d‖² of each
+  std::vector<std::optional<codecs::ChunkView>> views_;  // the checked view of each chunk
+  std::vector<double> squares_;                          // ‖d‖² of each chunk
 };
 
 // Reads contributions for a merge: tile by tile, in unit order, each in the domain of its codec.
@@ -91,7 +91,7 @@ class ContributionReader {
   // order.
   void DecodeAdd(const Tile& tile, float weight, std::span<float> sum);
 
-  // The chunk that holds all of the next tile, or null; and moving on past that tile.
+  // ChunkOf: the chunk that holds all of the next tile, or null. Skip: moves past that tile.
   const codecs::ChunkView* ChunkOf(const Tile& tile) const;
   void Skip(const Tile& tile);
 

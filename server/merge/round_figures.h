@@ -35,7 +35,7 @@ struct StepProducts {
   friend bool operator==(const StepProducts&, const StepProducts&) = default;
 };
 
-// As core::OuterStep; returns the products.
+// Takes the same step as core::OuterStep, and returns the products.
 StepProducts MeasuredOuterStep(const core::OuterParameters& outer, std::span<const float> gradient,
                                std::span<float> momentum, std::span<float> anchor);
 

@@ -35,7 +35,7 @@ class WorkItems {
 
  private:
   std::vector<Piece> pieces_;
-  std::vector<size_t> ends_;  // of each item in pieces_
+  std::vector<size_t> ends_;  // where each item's pieces end in pieces_
 };
 
 }  // namespace causeway::server

@@ -156,16 +156,16 @@ absl::Status Rebuild::TakePiece(const ShowPeer* peer, std::string_view piece) {
   core::MutexLock lock(mutex_);
   const auto found = showing_.find(peer);
   if (found == showing_.end() || !found->second.asked) {
-    return absl::InvalidArgumentError("expected nothing that was not asked for, got a piece of a fragment");
+    return absl::InvalidArgumentError("expected no piece of a fragment yet, got one that was not asked for");
   }
   Showing& showing = found->second;
   core::FragmentState& state = arriving_.at(*showing.asked).state;
   const auto values = static_cast<int64_t>(state.anchor.size());
   const auto count = static_cast<int64_t>(piece.size() / sizeof(float));
   if (piece.empty() || piece.size() % sizeof(float) != 0 || showing.taken + count > 2 * values) {
-    return absl::InvalidArgumentError(absl::StrCat("fragment ", *showing.asked, ": expected ", 2 * values,
-                                                   " float32 values in whole, got ", piece.size(), " bytes after ",
-                                                   showing.taken, " of them"));
+    return absl::InvalidArgumentError(absl::StrCat("fragment ", *showing.asked, ": expected whole float32 values, ",
+                                                   2 * values, " in all, got a piece of ", piece.size(),
+                                                   " bytes after ", showing.taken, " of them"));
   }
   const int64_t to_anchor = std::clamp<int64_t>(values - showing.taken, 0, count);
   std::memcpy(state.anchor.data() + showing.taken, piece.data(), to_anchor * sizeof(float));
@@ -294,7 +294,7 @@ void Rebuild::EndSilent() {
   for (const SiteId& site : silent) {
     spdlog::warn("site {} sends nothing of a fragment for {} s: others are asked first", site, kSilentMs / 1000);
     silent_.insert(site);
-    peers_.at(site)->End(absl::AbortedError("nothing came of the fragment that was wanted"));
+    peers_.at(site)->End(absl::AbortedError("the fragment that was asked for did not arrive"));
     Forget(site);
   }
 }

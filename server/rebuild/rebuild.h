@@ -56,8 +56,8 @@ absl::StatusOr<OwnState> ReadOwnState(const Journal& journal, const core::Shard&
 
 struct RebuildOptions {
   core::RunConfig config;
-  // A revision's settings, where `causewayctl set` could have made them of those before; null: before the first that is
-  // known. Without this, sites' settings are not taken.
+  // Parses a revision's settings; an error unless `causewayctl set` could have made them from those `before`, which is
+  // null for the first known revision. Without this function, sites' settings are not taken.
   std::function<absl::StatusOr<core::RunConfig>(const core::RunConfig* before, const std::string& run_config)> settings;
   core::Shard shard;
   core::SiteId accept;  // the one site to trust; empty: two must agree
@@ -79,7 +79,7 @@ class Rebuild {
   void Tick();             // a few times a second
   std::string Progress();  // what it has, or waits for; after Save, what it has done
   bool complete();         // everything has arrived: Save may be called, and no other call follows
-  bool undecided();        // with an own state: its sites have come, and no two agree on what is newer
+  bool undecided();        // if there is an own state: its sites have come, and no two agree on what is newer
   // REQUIRES: complete(), and no Save before. Afterwards the journal can only be closed.
   absl::Status Save(Journal& journal);
 
@@ -87,7 +87,7 @@ class Rebuild {
   struct Showing {
     core::SiteId site;
     std::optional<core::FragmentId> asked;
-    int64_t taken = 0;     // values received of it
+    int64_t taken = 0;     // number of that fragment's values received
     int64_t heard_ms = 0;  // when it last sent something, or was asked
   };
   // A fragment that has arrived, or is on its way from a site.
@@ -108,7 +108,7 @@ class Rebuild {
   void AskForMissing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status FinishFragment(Showing& showing) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Forget(const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void TakeOwn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // fragments that stay
+  void TakeOwn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // takes the own fragments that stay
   core::RoundState RoundsOfTheSites() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const RebuildOptions options_;
@@ -116,10 +116,10 @@ class Rebuild {
   RebuildRules rules_ ABSL_GUARDED_BY(mutex_);
   std::map<const ShowPeer*, Showing> showing_ ABSL_GUARDED_BY(mutex_);
   std::map<core::SiteId, std::shared_ptr<ShowPeer>> peers_ ABSL_GUARDED_BY(mutex_);
-  std::map<core::SiteId, core::SessionId> sites_ ABSL_GUARDED_BY(mutex_);  // those whose holdings count
-  std::optional<RebuildChoice> choice_ ABSL_GUARDED_BY(mutex_);            // as long as its witnesses are connected
-  std::set<core::SiteId> silent_ ABSL_GUARDED_BY(mutex_);                  // asked without an answer
-  core::FragmentMap map_ ABSL_GUARDED_BY(mutex_);                          // of the choice's model
+  std::map<core::SiteId, core::SessionId> sites_ ABSL_GUARDED_BY(mutex_);  // sites whose holdings count
+  std::optional<RebuildChoice> choice_ ABSL_GUARDED_BY(mutex_);  // kept as long as its witnesses are connected
+  std::set<core::SiteId> silent_ ABSL_GUARDED_BY(mutex_);        // sites that did not answer when asked
+  core::FragmentMap map_ ABSL_GUARDED_BY(mutex_);                // fragment map of the choice's model
   std::map<core::FragmentId, Arriving> arriving_ ABSL_GUARDED_BY(mutex_);
   std::vector<Event> events_ ABSL_GUARDED_BY(mutex_);
   bool undecided_ ABSL_GUARDED_BY(mutex_) = false;

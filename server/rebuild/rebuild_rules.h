@@ -1,18 +1,18 @@
-// Chooses the state that a coordinator which has lost its own takes from the sites: for each fragment, of the versions
-// of which two sites hold W and v with equal digests the one that most sites hold, and of several the newest.
+// Chooses the state that a coordinator takes from the sites when it has lost its own: each fragment's version that most
+// sites hold, and of several such the newest. At least two must hold its W and v with equal digests.
 //
 //   Show, Leave ─► Choose ─► the holders of the choice ─► what one of them sends is compared with what all showed
 //
 // No single site is trusted unless an operator names it: state that only one site holds, or that differs from two
 // others, is not taken, and the difference is reported. A site that holds the next version agrees with what it
 // remembers of the one before, so that two sites suffice, of which one has taken the last update and the other has not.
-// Two that tell of a round that never was are outvoted by three; of as many as those who are honest nothing is safe.
-// Nor is it a question of numbers alone: where two agree on one state and two on another that is not its predecessor,
-// an operator has to name a site. Where sites stand at versions that differ by one, two hold the second newest; if the
-// run kept its schedule, that is consistent over the fragments.
+// Two sites that report a round that never was are outvoted by three; where false sites are as many as honest ones,
+// nothing is safe. Nor is it a question of numbers alone: where two agree on one state and two on another that is not
+// its predecessor, an operator has to name a site. Where sites stand at versions that differ by one, two hold the
+// second newest; if the run kept its schedule, that is consistent over the fragments.
 //
-// The run's settings are chained by digests: who holds a revision holds all before it. Taken is the longest chain of
-// which two hold the newest revision, or that of the one site that is trusted.
+// The run's settings are chained by digests: a site that holds a revision holds all before it. The rules take the
+// longest chain whose newest revision two sites hold, or that of the one site that is trusted.
 //
 // A coordinator that has lost only the end of its state holds the rest itself: it is one of two that agree, and its own
 // version of a fragment stays where no site shows a newer one.
@@ -38,9 +38,9 @@ struct Holdings {
   std::string lineage;
   std::string model;  // its manifest, serialized: sites of one run have equal ones
   std::map<core::FragmentId, core::HeldVersion> fragments;
-  std::map<core::FragmentId, core::HeldVersion> before;  // the last update, where the site knows
-  std::map<core::FragmentId, int64_t> run_tokens;        // that the run has merged into them
-  core::SettingsChain settings;                          // of the run, as far as the site knows them for certain
+  std::map<core::FragmentId, core::HeldVersion> before;  // the version before the last update, where the site knows it
+  std::map<core::FragmentId, int64_t> run_tokens;        // tokens that the run has merged into each
+  core::SettingsChain settings;  // the run's settings, as far as the site knows them for certain
 };
 
 // The state that the coordinator itself has, and the sites that were in the run then.
@@ -52,12 +52,12 @@ struct OwnHoldings {
 struct RebuildChoice {
   struct Fragment {
     core::HeldVersion held;
-    std::vector<core::SiteId> witnesses;  // in bytewise order; none where the coordinator's own version stays
-    int64_t run_tokens = 0;               // the least that a witness says
+    std::vector<core::SiteId> witnesses;  // in bytewise order; empty where the coordinator's own version stays
+    int64_t run_tokens = 0;               // the smallest number that a witness reports
   };
   std::string lineage;
   std::string model;
-  std::map<core::FragmentId, Fragment> fragments;  // all of the shard's
+  std::map<core::FragmentId, Fragment> fragments;  // all fragments of the shard
   std::vector<std::string> dissent;                // a sentence for each site about the state not taken from it
   core::SettingsChain settings;                    // up to the newest revision that two hold
 };
@@ -66,7 +66,7 @@ class RebuildRules {
  public:
   // Sites retry every 5 s: within this time all running sites have come.
   static constexpr int64_t kSettleMs = 12'000;
-  // But those who come under ever new names hold nothing up.
+  // The upper limit of that time, so that sites that come under ever new names hold nothing up.
   static constexpr int64_t kMostSettleMs = 30'000;
 
   // `accept`: the one site to trust; empty: two must agree.
@@ -84,7 +84,7 @@ class RebuildRules {
 
   // UNAVAILABLE says what is still missing.
   absl::StatusOr<RebuildChoice> Choose(int64_t now_ms) const;
-  bool IsSettled(int64_t now_ms) const;  // nothing that is missing will come by itself
+  bool IsSettled(int64_t now_ms) const;  // whatever is missing will not come by itself
 
  private:
   bool Counts(const Holdings& holdings, const RebuildChoice& choice) const {
@@ -102,9 +102,9 @@ class RebuildRules {
   const std::optional<OwnHoldings> own_;
   std::map<core::SiteId, Holdings> shown_;
   std::set<core::SiteId> distrusted_;
-  std::set<core::SiteId> came_;  // ever
-  int64_t first_ms_ = 0;         // when the first one came
-  int64_t newest_ms_ = 0;        // and the last
+  std::set<core::SiteId> came_;  // every site that has ever shown its holdings
+  int64_t first_ms_ = 0;         // when the first of them came
+  int64_t newest_ms_ = 0;        // when the newest of them came
 };
 
 }  // namespace causeway::server

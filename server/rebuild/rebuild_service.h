@@ -10,7 +10,7 @@
 
 namespace causeway::server {
 
-// Both outlive it.
+// `rebuild` and `gate` outlive the service.
 std::unique_ptr<CallService> NewRebuildService(Rebuild* rebuild, Gate* gate);
 
 }  // namespace causeway::server

@@ -66,7 +66,7 @@ struct LegConditions {
 
 struct CodecOption {
   core::CodecId codec = core::CodecId::kFloat32;
-  int64_t round_bytes = 0;  // of one site and one leg: each fragment once
+  int64_t round_bytes = 0;  // bytes of one site on one leg: each fragment once
 };
 
 class CodecChoice {

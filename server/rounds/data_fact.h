@@ -22,7 +22,7 @@ class DataFact {
   // the run.
   absl::Status CheckJoin(const core::SiteId& site, const core::SiteData& data, const core::RoundState& rounds) const;
 
-  // Records the data of a joiner that CheckJoin accepted; `rounds` as there. True if something changed.
+  // Records the data of a joiner that CheckJoin accepted; `rounds` as in CheckJoin. True if something changed.
   bool Declare(const core::SiteId& site, const core::SiteData& data, const core::RoundState& rounds);
 
   // Forgets a site whose name is released. The last record of the data that sites share stays. True if something

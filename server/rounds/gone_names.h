@@ -12,18 +12,18 @@
 
 namespace causeway::server {
 
-// It is missed.
+// Whether the site is missed: it is gone because its lease ended.
 inline bool IsLost(const core::SiteRecord& record) {
   return record.state == core::SiteState::kGone && record.ended == core::Ended::kExpired;
 }
 
-// A contribution of the site is in an open round.
+// Whether a contribution of the site is in an open round.
 bool WaitsForMerge(const core::RoundState& state, const core::SiteId& site);
 
 class GoneNames {
  public:
-  static bool IsFull(const core::RoundState& state);  // core::kMaxSites names
-  // A site that claims to have had a place may be right.
+  static bool IsFull(const core::RoundState& state);  // the run has core::kMaxSites names
+  // Whether a site that claims to have had a place may be right.
   static bool MayHaveForgotten(const core::RoundState& state, const core::SiteId& site) {
     return IsFull(state) && !state.sites.contains(site);
   }
@@ -39,7 +39,7 @@ class GoneNames {
  private:
   std::optional<core::SiteId> Longest(const core::RoundState& state) const;
 
-  std::map<core::SiteId, int64_t> since_ms_;  // as far as this process knows
+  std::map<core::SiteId, int64_t> since_ms_;  // since when each name has been gone, as far as known here
 };
 
 }  // namespace causeway::server

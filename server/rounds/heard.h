@@ -30,7 +30,7 @@ class Heard {
   Heard(const Pace& pace, int num_fragments, int64_t sync_every)
       : pace_(pace), num_fragments_(num_fragments), sync_every_(static_cast<double>(sync_every)) {}
 
-  void Enter(const core::SiteId& site, core::Step step, int64_t now_ms);  // its place: it counts from there
+  void Enter(const core::SiteId& site, core::Step step, int64_t now_ms);  // steps count from here
   void Report(const core::SiteId& site, core::Step step, int64_t tokens, int64_t now_ms);
   void Forget(const core::SiteId& site) { sites_.erase(site); }
 
@@ -39,19 +39,19 @@ class Heard {
                           int64_t now_ms) const;
   void Count(const core::SiteId& site, core::FragmentId fragment, const core::Admitted& contribution);
 
-  // Whether it says that it has done these steps, and may have: within a factor of 4 of what is believed of its stay,
-  // since a site that is faster than all others and soon done is not believed in time. True if nothing is known of it.
+  // Whether a site that says so may have done these steps: within a factor of 4 of what is believed of its stay, since
+  // a site that is faster than all others and soon done is not believed in time. True if nothing is known of it.
   bool MayHaveDone(const core::SiteId& site, core::Step steps) const;
 
  private:
-  // How much is always believed, and how much for each millisecond.
+  // The amount that is always believed, and the amount per millisecond.
   struct Bound {
     double of_a_round = 0, of_a_ms = 0;
   };
-  // In steps, or in tokens.
+  // A site's training, counted in steps or in tokens.
   struct Trained {
-    std::optional<double> reported;  // the last
-    double believed = 0;             // since it was heard first
+    std::optional<double> reported;  // in the last report
+    double believed = 0;             // since the site's first report
     double credit = 0;
     std::optional<int64_t> fast_since_ms;
     std::vector<std::optional<double>> counted;  // by fragment; none: unknown since the coordinator's start
@@ -75,7 +75,7 @@ class Heard {
   const Pace& pace_;
   const int num_fragments_;
   const double sync_every_;
-  std::map<core::SiteId, Site> sites_;  // those in the run of which something was heard
+  std::map<core::SiteId, Site> sites_;  // sites in the run that have reported
 };
 
 }  // namespace causeway::server

@@ -23,12 +23,12 @@ class MemberRules {
  public:
   explicit MemberRules(RunFacts& facts);  // all leases start anew
 
-  void Connect(const core::SiteId& site, const std::string& process,
-               bool resumed);  // `resumed`: in the stay that it had
+  // `resumed`: the site continues its stay.
+  void Connect(const core::SiteId& site, const std::string& process, bool resumed);
   void Disconnect(const core::SiteId& site);
   // Renews the lease, unless the training stands still. False: nothing else in the report counts.
   bool Report(const SiteReport& report);
-  bool Completes(const SiteReport& report);  // whether that is news
+  bool Completes(const SiteReport& report);  // whether `completing` has changed
   absl::Status Drain(const core::SiteId& site, const std::string& reason);
   void DrainAll(const std::string& reason);
   void End(const Dropped& dropped);
@@ -43,12 +43,12 @@ class MemberRules {
   // ---- Names ----
   // Why another process may not join by this name, and when it may; no reason: now.
   JoinDecision WhyNameIsTaken(const core::SiteId& site) const;
-  // Why one that shows the session of the site may not take the place of the process that is heard from; no reason: it
-  // is that process, or none is heard from. For a lease it has to wait: the other one may be about to end.
+  // Why a process that shows the site's session may not take the place of the process that is heard from; no reason: it
+  // is that process, or none is heard from. It has to wait for a lease, since the other one may be about to end.
   JoinDecision WhyPlaceIsTaken(const JoinRequest& request);
-  // To be called when it joins: the name of a site that is gone, if that one had to be given up for it.
+  // Makes room for a site that joins. Returns the name of a gone site, if that name had to be given up for it.
   std::optional<core::SiteId> MakeRoomFor(const core::SiteId& site);
-  void Follow(const core::SiteId& site, core::SiteState state);  // shard 0 has put it there
+  void Follow(const core::SiteId& site, core::SiteState state);  // shard 0 has set this state
   void Forget(const core::SiteId& site);
 
  private:
@@ -61,7 +61,7 @@ class MemberRules {
 
   RunFacts& facts_;
   GoneNames gone_;
-  std::vector<std::pair<int64_t, int64_t>> stalls_ms_;  // from, to: those within about the last lease
+  std::vector<std::pair<int64_t, int64_t>> stalls_ms_;  // (from, to) of the stalls within about the last lease
 };
 
 }  // namespace causeway::server

@@ -38,7 +38,7 @@ class ModelFact {
 
   ModelState state() const { return state_; }
   bool known() const { return state_ != ModelState::kNone; }
-  // Its initial parameters are there, or about to be: from now on it stays.
+  // Whether the initial parameters are there, or about to be: from then on the model stays.
   bool stays() const { return state_ == ModelState::kSaving || state_ == ModelState::kSeeded; }
   uint64_t generation() const { return generation_; }  // 0: none yet
   const core::FragmentMap& map() const;                // needs known()
@@ -65,7 +65,7 @@ class ModelFact {
   bool ExpectSeedFrom(const core::SiteId& site, const core::SessionId& session);
 
   void Save();    // the initial parameters of this coordinator's fragments have arrived
-  void Seeded();  // and are durable
+  void Seeded();  // those parameters are durable
 
  private:
   void Replace(uint64_t generation, const core::FragmentMap& map);

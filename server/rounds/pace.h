@@ -50,9 +50,9 @@ class Pace {
   void InterruptedAll();
   void Forget(const core::SiteId& site) { sites_.erase(site); }
 
-  // The largest of each among all sites but this one; 0: unknown.
+  // The largest of each rate among all sites but `site`; 0: unknown.
   struct Rates {
-    double steps = 0, tokens = 0;  // a millisecond
+    double steps = 0, tokens = 0;  // per millisecond
     double tokens_of_a_step = 0;
   };
   Rates FastestBut(const core::SiteId& site) const;

@@ -36,8 +36,8 @@ class RoundRules {
   // For each fragment, the base version of the site's last admitted contribution, merged or not; −1: none.
   std::vector<core::Version> LastAdmitted(const core::SiteId& site) const;
 
-  // The round that is to close next: the one that reached its quorum first, since the others may have to keep a
-  // distance from it. Its contributors, without weights; then that it has closed.
+  // Due: the fragment whose round is to close next: the one that reached its quorum first, since the others may have to
+  // keep a distance from it. Contributors: that round's, without weights. Close: records that it has closed.
   std::optional<core::FragmentId> Due();
   CloseRound Contributors(core::FragmentId fragment) const;
   void Close(const CloseRound& close);
@@ -52,7 +52,7 @@ class RoundRules {
   int64_t StandsMs() const;  // three usual rounds, but 10 s at least; 30 s before one has closed
 
   RoundPhase Phase(core::FragmentId fragment) const;
-  std::vector<core::SiteId> MissingFrom(core::FragmentId fragment) const;  // those that the open round waits for
+  std::vector<core::SiteId> MissingFrom(core::FragmentId fragment) const;  // sites that the open round waits for
   bool AnyMissingFrom(core::FragmentId fragment) const;
   int Quorum(core::FragmentId fragment) const;  // how many contributions the open round needs (quorum mode)
   bool EnoughActive(core::FragmentId fragment) const;
@@ -62,7 +62,7 @@ class RoundRules {
   int64_t grace_ms(core::FragmentId fragment) const { return open_[fragment].grace_ms; }
 
  private:
-  // Times of this process.
+  // Times of the monotonic clock, known to this process alone.
   struct OpenRound {
     std::optional<int64_t> first_ms;   // first admission; none if the wait since then says nothing about the sites
     std::optional<int64_t> quorum_ms;  // the quorum was reached, and the grace began
@@ -73,14 +73,14 @@ class RoundRules {
   bool Misses(core::FragmentId fragment, const core::SiteId& site, const core::SiteRecord& record) const;
   bool MayClose(core::FragmentId fragment) const;
   void NoteQuorum(core::FragmentId fragment);
-  void Next(core::FragmentId fragment);  // the next round is open
+  void Next(core::FragmentId fragment);  // opens the fragment's next round
 
   RunFacts& facts_;
   Pace& pace_;
-  Average round_ms_;                               // between two of one fragment
-  std::vector<OpenRound> open_;                    // of each fragment
+  Average round_ms_;                               // between two rounds of one fragment
+  std::vector<OpenRound> open_;                    // by fragment
   std::vector<std::optional<int64_t>> closed_ms_;  // when the last round of each fragment closed
-  std::optional<int64_t> last_closed_ms_;          // of all of them
+  std::optional<int64_t> last_closed_ms_;          // when the last round of any fragment closed
 };
 
 }  // namespace causeway::server

@@ -9,7 +9,7 @@
 
 namespace causeway::server {
 
-using TokensPerStep = std::function<int64_t(const core::SiteId&)>;  // of a site; null or 0: unknown
+using TokensPerStep = std::function<int64_t(const core::SiteId&)>;  // a site's tokens per step; null or 0: unknown
 
 struct RoundSettings {
   core::SyncConfig sync;
@@ -17,8 +17,8 @@ struct RoundSettings {
   core::Shard shard;
   core::ValuesConfig values = {.gate = 0};
   TokensPerStep max_tokens_per_step = nullptr;
-  core::Step steps = 0;    // of the run; 0: it has no such end
-  int64_t run_tokens = 0;  // the same
+  core::Step steps = 0;    // at which the run ends; 0: it has no such end
+  int64_t run_tokens = 0;  // at which the run ends; 0: it has no such end
 };
 
 }  // namespace causeway::server

@@ -24,10 +24,10 @@ class Holds {
  public:
   explicit Holds(RunFacts& facts) : facts_(facts) { Update(); }
 
-  void Raise(Hold hold, const std::string& why);  // unless an operator has resumed the run despite one
+  void Raise(Hold hold, const std::string& why);  // no effect once an operator has resumed the run despite such a hold
   bool raised() const { return !why_.empty(); }
   void Settle();  // an operator has resumed the run
-  void Void();    // it is stopped: sites have to leave
+  void Void();    // ends all holds of a stopped run: sites have to leave
   void Pause(bool paused);
 
   std::string Reason() const;  // empty: the run is not held
@@ -48,17 +48,17 @@ struct RuleParts {
   Heard heard;
   Holds holds;
   MemberRules members;
-  std::variant<LeadRules, ShardRules> role;  // of shard 0, or of another
+  std::variant<LeadRules, ShardRules> role;  // shard 0's rules, or those of another shard
   RoundRules rounds;
   ValueRules values;
 };
 
 // Closes the rounds that are due.
 void CloseRounds(RuleParts& run, Actions& actions);
-// The site is gone; nothing else is decided by that yet.
+// Records that the site is gone, and decides nothing else yet.
 void End(RuleParts& run, const Dropped& dropped, Actions& actions);
-// The site is gone, and all that follows: the initial parameters are requested from another, rounds close without it,
-// and a site that is left with a round that it cannot fill joins anew.
+// Records that the site is gone, and decides all that follows: the initial parameters are requested from another,
+// rounds close without it, and a site that is left with a round that it cannot fill joins anew.
 void Drop(RuleParts& run, const Dropped& dropped, Actions& actions);
 void DropStranded(RuleParts& run, Actions& actions);
 core::SiteId Stranded(const RuleParts& run);  // the site that would be dropped; empty: none

@@ -24,17 +24,17 @@ struct Enter {
 struct CloseRound {
   struct Contributor {
     core::SiteId site;
-    core::Version base = 0;  // of its contribution, up to max_staleness behind the round's
+    core::Version base = 0;  // its contribution's base, up to max_staleness behind the round's
     double weight = 0;       // not normalised, above 0
-    float factor = 1;        // by which its values are scaled
+    float factor = 1;        // its values are scaled by this
   };
   core::FragmentId fragment = 0;
   core::Version base = 0;
   std::vector<Contributor> contributors;  // in bytewise order of site
-  std::vector<core::SiteId> sites;        // that share the data from here on
+  std::vector<core::SiteId> sites;        // the sites that share the data from here on
   std::string reason;                     // "all 3 active sites have contributed", …
-  int64_t run_tokens = 0;                 // merged into the fragment, with these
-  // Set: nothing is merged, and the round restores the parameters of that version.
+  int64_t run_tokens = 0;                 // merged into the fragment so far, with these contributions
+  // If set, nothing is merged, and the round restores the parameters of that version.
   std::optional<core::Version> rolled_back_to;
 };
 // Discard this site's incomplete uploads; its name is free.

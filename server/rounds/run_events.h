@@ -28,10 +28,10 @@ struct JoinRequest {
   // session simply continues; in quorum mode decisions that depended on time cannot be repeated, so the site enters
   // anew.
   bool from_checkpoint = false;
-  int64_t stay = 0;     // to a shard beyond the first: the stay to which shard 0 has welcomed the site
-  std::string process;  // of the site; empty: it does not say
+  int64_t stay = 0;     // for a shard beyond the first: the stay to which shard 0 has welcomed the site
+  std::string process;  // names the site's process; empty: the site does not say
 };
-struct SiteReady {  // it holds the anchors
+struct SiteReady {  // the site holds the anchors
   core::SiteId site;
   core::SessionId session;
 };
@@ -41,7 +41,7 @@ struct SiteReport {
   core::SessionId session;
   core::Step step = 0;
   int64_t tokens = 0;
-  bool completing = false;  // it sends nothing more and waits for its open rounds, which then need not wait for it
+  bool completing = false;  // the site sends nothing more and waits for its open rounds, which need not wait for it
   // How long ago it last heard from the coordinator: a site that can no longer be reached takes part in no round even
   // though its reports arrive, so its lease counts from that time.
   int64_t unheard_ms = 0;
@@ -54,7 +54,7 @@ struct SiteDisconnected {
 struct SiteLeaves {
   core::SiteId site;
   core::SessionId session;
-  bool finished = false;  // it says that it has done all steps of the run; believed where that may be
+  bool finished = false;  // the site says that it has done all steps of the run; believed if that may be
   std::string reason;
 };
 
@@ -66,18 +66,18 @@ struct ContributionAdmitted {
   core::FragmentId fragment = 0;
   core::Admitted contribution;
   int64_t transfer_ms = 0;  // how long its chunks took
-  int64_t parameters = 0;   // of the fragment
+  int64_t parameters = 0;   // number of the fragment's parameters
 };
-// Its values are refused: the open round no longer expects it.
+// A contribution's values are refused: the open round no longer expects it.
 struct ContributionRefused {
   core::SiteId site;
   core::FragmentId fragment = 0;
   core::Admitted contribution;
   std::string why;
-  bool too_long = true;  // several in a row put the site in quarantine; else its counts are wrong
+  bool too_long = true;  // several in a row put the site in quarantine; false: its counts are wrong
 };
 struct SeedComplete {};   // the initial parameters of the shard's own fragments
-struct ModelReplaced {};  // they are void; no site has trained yet
+struct ModelReplaced {};  // the initial parameters are void; no site has trained yet
 
 // ---- Shards ----
 
@@ -88,7 +88,7 @@ struct ShardReport {
   // A site that has to join anew, in that stay: no other site is left to contribute to an open round of this shard.
   core::SiteId stranded;
   int64_t stranded_stay = 0;
-  std::optional<uint64_t> generation;  // of the model, unknown to the rules
+  std::optional<uint64_t> generation;  // the model's generation, which the rules do not know
 
   friend bool operator==(const ShardReport&, const ShardReport&) = default;
 };
@@ -96,7 +96,7 @@ struct ShardReported {
   int shard = 0;
   ShardReport report;
 };
-struct MembershipChanged {  // to a shard beyond the first
+struct MembershipChanged {  // shard 0's word to a shard beyond the first
   core::Membership membership;
 };
 
@@ -114,7 +114,7 @@ struct DrainSite {
   core::SiteId site;
   std::string reason;
 };
-struct ReleaseSite {  // out of quarantine: it joins anew, from the anchor, without a history of lengths
+struct ReleaseSite {  // ends quarantine: the site joins anew, from the anchor, without a history of lengths
   core::SiteId site;  // empty: all that are in quarantine
 };
 // Each open round ends unmerged and restores the parameters of `version`; all sites join anew, from them.
@@ -130,10 +130,10 @@ struct SettingsChanged {
   std::function<int64_t(const core::SiteId&)> max_tokens_per_step;
   core::Step steps = 0;
   int64_t run_tokens = 0;
-  bool goes_on = false;  // there are more steps than those that are done: a run that was done is not
+  bool goes_on = false;  // steps are left to do: a run that was finished no longer is
 };
-// This process has a reason to hold the run, until an operator resumes it: no round closes, and sites hold. That
-// settles every later hold of the kind as well, and a stopped run is not held up. Not kept over a restart.
+// This process has a reason to hold the run, until an operator resumes it: no round closes, and sites hold. Resuming
+// settles every later hold of the kind as well, and a stopped run is not held up. Holds are not kept over a restart.
 enum class Hold {
   kDoubt,  // the state may not be the run's latest; after a restart the site that raised the doubt raises it again
 };
@@ -158,9 +158,9 @@ using RunEvent =
 struct JoinDecision {
   bool accepted = false;
   bool resumed = false;        // the session is still in the run
-  std::string reason;          // of a refusal
+  std::string reason;          // why the join was refused
   bool rival = false;          // refused: another process of the site is there, with the same session
-  int64_t retry_after_ms = 0;  // of a refusal that ends by itself; 0 = final
+  int64_t retry_after_ms = 0;  // for a refusal that ends by itself; 0: it is final
   // Accepted: for each fragment, the base version of the site's last admitted contribution, merged or not, in any stay;
   // −1 = none.
   std::vector<core::Version> last_admitted;
@@ -168,9 +168,9 @@ struct JoinDecision {
 };
 
 struct Outcome {
-  absl::Status status = absl::OkStatus();  // of an operator's event: else nothing has changed
+  absl::Status status = absl::OkStatus();  // not OK: an operator's event failed, and nothing has changed
   Actions actions;
-  JoinDecision join;  // of a JoinRequest
+  JoinDecision join;  // the answer to a JoinRequest
 };
 
 }  // namespace causeway::server

@@ -14,7 +14,7 @@
 
 namespace causeway::server {
 
-// It takes part in rounds: it has its place in the schedule, and its contributions are accepted.
+// Whether the site takes part in rounds: it has its place in the schedule, and its contributions are accepted.
 inline bool Counts(const core::SiteRecord& record) { return core::IsActive(record.state) && !record.quarantined; }
 
 struct RunFacts {
@@ -24,29 +24,29 @@ struct RunFacts {
     int64_t deadline_ms = 0;
     bool completing = false;
     std::vector<core::Version> completed_at;  // the versions when it was first completing in this stay
-    bool cut_off = false;                     // it reports, but has not heard from us for long
-    bool merged = false;                      // a round has had a contribution of this stay
+    bool cut_off = false;                     // the site reports, but has not heard from us for long
+    bool merged = false;                      // a contribution of this stay was merged
     int64_t entered_ms = 0;
-    int64_t gave_ms = 0;        // of one that is to leave: its last contribution since, or when it was asked
-    core::Step entry_step = 0;  // the one sent to it; reports of earlier steps predate its arrival
+    int64_t gave_ms = 0;        // for a draining site: when it last contributed, or was asked to leave
+    core::Step entry_step = 0;  // the step sent to it on entry; reports of earlier steps predate its arrival
     std::string standing_still;
-    std::string process, former;  // whose stream it is, and whose it was before
-    int64_t rival_ms = 0;         // since when another asks again and again; 0: none does
-    int64_t rival_asked_ms = 0;   // last
+    std::string process, former;  // the process whose stream it is, and the one whose it was before
+    int64_t rival_ms = 0;         // since when another process asks again and again; 0: none does
+    int64_t rival_asked_ms = 0;   // when that process asked last
   };
 
   RunFacts(const RoundSettings& its_settings, core::RoundState its_state, int64_t its_now_ms);
 
-  RoundSettings settings;  // the newest, for all that holds at once; shard and sync stay
+  RoundSettings settings;  // the newest, for what takes effect at once; shard and sync never change
   const core::FragmentSchedule schedule;
   core::RoundState state;
-  int64_t now_ms;                      // of the latest event
-  std::map<core::SiteId, Link> links;  // of the sites that are not gone: MemberRules
+  int64_t now_ms;                      // the time of the latest event
+  std::map<core::SiteId, Link> links;  // links of the sites that are not gone: MemberRules
   // Names whose stays end by their lease, one after the other, with nothing merged or after less than a lease: such a
   // stay costs the others more than it gives. MemberRules.
   struct CrashLoop {
     int stays = 0;
-    int64_t until_ms = 0;  // it enters no earlier, where others train
+    int64_t until_ms = 0;  // while others train, the site enters no earlier
   };
   std::map<core::SiteId, CrashLoop> crash_loops;
   bool seeded_here;   // the shard's own fragments have their initial parameters: LeadRules, ShardRules
@@ -54,10 +54,10 @@ struct RunFacts {
   // By fragment, the sites whose contribution to the open round was refused, and why: ValueRules.
   std::vector<std::map<core::SiteId, std::string>> refused;
 
-  // As of the fragment's open round, for what it merges and how.
+  // The settings as of the fragment's open round, for what it merges and how.
   const RoundSettings& Of(core::FragmentId fragment) const;
   void TakeOver(const SettingsChanged& changed);
-  // A longer lease holds at once, a shorter one when all rounds are of the change: sites have heard of it then.
+  // A longer lease holds at once, a shorter one once the change holds for all rounds: sites have heard of it then.
   int64_t lease_ms() const;
 
   bool synchronous() const { return settings.sync.mode == core::SyncMode::kSynchronous; }
@@ -65,10 +65,10 @@ struct RunFacts {
 
   bool InSession(const core::SiteId& site, const core::SessionId& session) const;
   bool IsCompleting(const core::SiteId& site) const;
-  // It sends nothing more, and this round may have its last contribution: a site says so once in a stay.
+  // Whether the site sends nothing more and this round may have its last contribution: a site says so once in a stay.
   bool ClosesItsLast(const core::SiteId& site, core::FragmentId fragment) const;
   bool AnyJoining() const;
-  int NumActive() const;                          // that count
+  int NumActive() const;                          // active sites that Counts() accepts
   std::vector<core::SiteId> ActiveSites() const;  // in bytewise order, with those in quarantine
   // Whether the round is among the last of the run, or of a site that waits for it in order to leave: fewer than
   // min_quorum sites then close it, since no further site may ever come. A draining site counts, too: in synchronous
@@ -76,9 +76,9 @@ struct RunFacts {
   bool Ending(core::FragmentId fragment) const;
 
  private:
-  // As they were changed, in the order of the changes: the last one whose version has come holds.
+  // The changed settings, in the order of the changes: the last one whose version has come holds.
   struct Change {
-    std::vector<core::Version> versions;  // of each fragment: the first with them
+    std::vector<core::Version> versions;  // each fragment's first version with these settings
     RoundSettings settings;
   };
   RoundSettings first_;

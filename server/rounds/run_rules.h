@@ -32,8 +32,8 @@ namespace causeway::server {
 struct RuleParts;
 
 struct ChangePlace {
-  core::Step step = 0;                  // the first with it
-  std::vector<core::Version> versions;  // of each fragment: the first base version with it
+  core::Step step = 0;                  // the first step with the change
+  std::vector<core::Version> versions;  // each fragment's first base version with the change
 };
 
 class RunRules {
@@ -56,7 +56,7 @@ class RunRules {
   core::Admitted Believed(const core::SiteId& site, core::FragmentId fragment,
                           const core::Admitted& contribution) const;
   // Why the length of a contribution that CheckContribution has accepted is refused (server/rounds/value_rules.h), for
-  // `parameters` values; nothing if it is accepted.
+  // `parameters` values; nullopt if it is accepted.
   std::optional<std::string> WhyTooLong(const core::SiteId& site, core::FragmentId fragment,
                                         const core::Admitted& contribution, int64_t parameters) const;
 
@@ -73,22 +73,22 @@ class RunRules {
 
   std::vector<core::SiteId> ActiveSites() const;  // in bytewise order
   bool AnySiteIn() const;                         // including joining ones
-  bool IsReady(const core::SiteId& site) const;   // it holds the anchors and has no place yet
+  bool IsReady(const core::SiteId& site) const;   // the site holds the anchors and has no place yet
   // For each fragment, the base version of the site's last admitted contribution, merged or not; −1: none.
   std::vector<core::Version> LastAdmitted(const core::SiteId& site) const;
   bool MayHaveForgotten(const core::SiteId& site) const;
 
-  // From where a change of the settings holds: at the earliest from a step that no site can have passed when it hears
-  // of it in synchronous mode (two rounds of each fragment lie between), or once all steps are done from the next one.
-  // FAILED_PRECONDITION: `at_step`, if it is given, is before that.
+  // The place from which a change of the settings holds: at the earliest from a step that no site can have passed when
+  // it hears of it in synchronous mode (two rounds of each fragment lie between), or once all steps are done from the
+  // next one. FAILED_PRECONDITION: `at_step`, if it is given, is before that.
   absl::StatusOr<ChangePlace> PlaceOfChange(core::Step steps, std::optional<core::Step> at_step) const;
 
   // FAILED_PRECONDITION: by these settings, but not by the present ones, a site's last contribution would be refused
   // for what it counts.
   absl::Status CheckChange(const core::MembershipConfig& membership, const TokensPerStep& max_tokens_per_step) const;
 
-  core::Membership membership() const;  // of shard 0, for the others
-  ShardReport report() const;           // of another, for shard 0
+  core::Membership membership() const;  // shard 0's, for the other shards
+  ShardReport report() const;           // another shard's, for shard 0
 
  private:
   std::unique_ptr<RuleParts> parts_;

@@ -1,4 +1,4 @@
-// The rules' words about a run for those who watch it.
+// The states of a run and of its rounds, with their names for those who watch the run.
 #pragma once
 
 namespace causeway::server {

@@ -19,10 +19,10 @@ class ShardRules {
   // Whether shard 0 has announced this stay of the site; if not, the answer is `AskAgain`.
   bool Knows(const JoinRequest& request) const;
   static JoinDecision AskAgain();
-  void Accepted(const core::SiteId& site, Actions& actions) const;  // repeats what it may have missed
+  void Accepted(const core::SiteId& site, Actions& actions) const;  // repeats messages that the site may have missed
 
-  // A new membership, in this order: sites whose stay has ended; names that shard 0 has given up, unless a
-  // contribution waits here; then the membership itself, with the sites that enter by it.
+  // A new membership, in this order: Ended, sites whose stay has ended; Unknown, names that shard 0 has given up,
+  // unless a contribution waits here; Take, which takes the membership over and returns the sites that enter.
   std::vector<Dropped> Ended(const core::Membership& membership) const;
   std::vector<core::SiteId> Unknown(const core::Membership& membership) const;
   std::vector<core::SiteId> Take(const core::Membership& membership);
@@ -36,7 +36,7 @@ class ShardRules {
     facts_.state.seeded |= facts_.seeded_here;
     return {};
   }
-  ShardReport Report(const core::SiteId& stranded) const;                        // to shard 0
+  ShardReport Report(const core::SiteId& stranded) const;                        // for shard 0
   static std::string WhyWaiting() { return "shard 0 has not started the run"; }  // before the start
 
  private:

@@ -33,7 +33,7 @@ std::string_view DoubtName(Doubt doubt);  // "unknown_lineage", …: the name of
 struct CoordinatorIdentity {
   std::string lineage;
   std::vector<std::string> former_lineages;
-  std::string continues;  // the one whose versions equal this one's bit by bit; empty: none
+  std::string continues;  // the lineage whose versions equal this one's bit by bit; empty: none
   uint64_t epoch = 0;
   uint64_t life = 0;  // drawn at random at its start
 };
@@ -55,11 +55,11 @@ struct History {
 struct DoubtFound {
   Doubt doubt = Doubt::kUnknownLineage;
   std::string text;       // both sides' values, and how to resolve it
-  bool of_epoch = false;  // a later life of this lineage was seen, so that this state is a copy of before
+  bool of_epoch = false;  // a later life of this lineage was seen, so that this state is an older copy
 };
 
-// That the run is of another lineage; that this one has reached an epoch, in that life, or a version, or has admitted a
-// contribution of the caller to that base.
+// A site's claim: the run is of another lineage; or this lineage has reached an epoch, in that life, or a version, or
+// has admitted a contribution of the caller to that base.
 struct Claim {
   enum class Kind { kLineage, kEpoch, kVersion, kAdmission };
   Kind kind = Kind::kEpoch;
@@ -84,10 +84,10 @@ class Strangers {
 
   // True if this is new: the site was not present with this doubt, and fewer than core::kMaxSites others are.
   bool Note(const core::SiteId& site, const DoubtFound& found, int64_t now_ms);
-  void Forget(const core::SiteId& site) { strangers_.erase(site); }  // it is no longer in doubt
+  void Forget(const core::SiteId& site) { strangers_.erase(site); }  // the site is no longer in doubt
 
   std::vector<Stranger> Present(int64_t now_ms) const;  // in bytewise order of site
-  // History is lost, and all of it may be what this state had at its end.
+  // Whether history is lost, all of which may have been this state's end.
   bool MissesAnEnd() const;
 
  private:

@@ -35,10 +35,10 @@
 
 namespace causeway::server {
 
-// Refused in a row until a site is in quarantine: one may be chance, and its values go out again with the next.
+// Refusals in a row that put a site in quarantine: one may be chance, and its values go out again later.
 inline constexpr int kRefusalsToQuarantine = 3;
 inline constexpr int kScaledToBroken = 3;
-inline constexpr size_t kFewMerged = 4;  // with fewer, the longest is a site's own length
+inline constexpr size_t kFewMerged = 4;  // with fewer merged lengths, a site's own is the longest of them
 inline constexpr double kAbsurdRatio = 1e9;
 // Without a gate, a contribution this many times longer than the usual one raises an alarm.
 inline constexpr double kAlarmingRatio = 8;
@@ -47,7 +47,7 @@ using MergedOfSite = std::deque<core::Merged>;  // oldest first
 
 // The site's contributions to the fragment; null: none.
 const MergedOfSite* HistoryOf(const core::SiteRecord& record, core::FragmentId fragment);
-std::optional<double> OwnLength(const MergedOfSite& merged);  // nothing without a history
+std::optional<double> OwnLength(const MergedOfSite& merged);  // nullopt without a history
 // For an even number of values, the upper of the two in the middle. Needs at least one value.
 double UpperMedian(std::vector<double> values);
 
@@ -74,13 +74,13 @@ class ValueRules {
   // for what it counts.
   absl::Status CheckChange(const core::MembershipConfig& membership, const TokensPerStep& max_tokens_per_step) const;
 
-  void Admit(const core::SiteId& site);           // which ends its quarantine
+  void Admit(const core::SiteId& site);           // ends the site's quarantine
   void Refuse(const ContributionRefused& event);  // several in a row put the site in quarantine
   void Close(CloseRound& close);                  // sets weights and factors, and remembers the lengths
   void RollBack(core::Version version);
-  // From quarantine; of all sites: those that are. Returns those that join anew.
+  // Ends the quarantine of the site or, if `site` is empty, of all that are in it. Returns the sites that join anew.
   absl::StatusOr<std::vector<core::SiteId>> Release(const core::SiteId& site);
-  void Forget(const core::SiteId& site);  // it is gone
+  void Forget(const core::SiteId& site);  // the site is gone
 
   // Contributions of recent rounds that were merged although they were long; at most one of each site and kind.
   std::vector<core::Outlier> Outliers() const;
@@ -88,11 +88,11 @@ class ValueRules {
  private:
   struct Unscaled {
     core::Outlier outlier;
-    core::Version rounds;  // in which contributions of the usual length would undo the outlier
+    core::Version rounds;  // how many rounds of contributions of the usual length would undo the outlier
   };
 
   int64_t CountedSteps(const core::SiteId& site, core::FragmentId fragment, const core::Admitted& contribution) const;
-  std::optional<double> Usual(core::FragmentId fragment) const;  // U; nothing without any history
+  std::optional<double> Usual(core::FragmentId fragment) const;  // U; nullopt without any history
   double Allowed(const core::SiteId& site, core::FragmentId fragment, int64_t steps, double usual) const;
   void Weigh(CloseRound& close, std::vector<std::string>& said) const;
   void Cap(CloseRound& close, std::vector<std::string>& said) const;
@@ -102,7 +102,7 @@ class ValueRules {
   void AddApart(std::vector<core::Outlier>& outliers) const;
 
   RunFacts& facts_;
-  std::vector<Unscaled> unscaled_;  // whose rounds are not over
+  std::vector<Unscaled> unscaled_;  // outliers whose rounds are not over
 };
 
 }  // namespace causeway::server

@@ -128,7 +128,7 @@ absl::StatusOr<std::optional<core::FragmentMap>> Admission::CheckModel(const v1:
         absl::StrCat("site name: expected 1 to 64 letters, digits, '.', '_' or '-', not starting with '.', got ",
                      core::Quoted(join.context().site())));
   }
-  if (join.context().session().empty()) return absl::InvalidArgumentError("session: expected one, got none");
+  if (join.context().session().empty()) return absl::InvalidArgumentError("session: expected a session id, got none");
   for (core::CodecId codec : codecs) {
     if (std::count(join.codecs().begin(), join.codecs().end(), static_cast<uint32_t>(codec)) > 0) continue;
     return absl::FailedPreconditionError(

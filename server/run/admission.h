@@ -4,7 +4,7 @@
 //   Join ─► FindDoubt (claims) ─► CheckModel ─► CheckData ─► the rules' Join
 //              └► the joiner waits, a stranger: this state may be an older copy
 //
-// One owner at a time, but for the functions that say they are constant.
+// One owner at a time, except for the functions marked constant.
 #pragma once
 
 #include <optional>
@@ -43,7 +43,7 @@ class Admission {
   std::optional<DoubtFound> FindDoubt(const v1::Join& join, const RunRules& rules) const;
   // Whether this state contains everything that the site holds of its former lineage.
   bool Continues(const v1::Join& join, const RunRules& rules) const;
-  // Its map, if the joiner brings another model than the present one. UNAVAILABLE: retry later.
+  // Returns the joiner's fragment map if it brings another model than the present one. UNAVAILABLE: retry later.
   absl::StatusOr<std::optional<core::FragmentMap>> CheckModel(const v1::Join& join,
                                                               const absl::StatusOr<core::Manifest>& manifest,
                                                               const std::set<core::CodecId>& codecs,
@@ -51,12 +51,12 @@ class Admission {
   // Shard 0 decides which sites are in; the others receive the same data.
   absl::StatusOr<core::SiteData> CheckData(const v1::Join& join, const RunRules& rules) const;
 
-  // It waits with its parameters until an operator has decided.
+  // Refuses the joiner, which waits with its parameters until an operator has decided.
   JoinDecision Refuse(const core::SiteId& site, const DoubtFound& found, int64_t now_ms, RunRules& rules,
                       Outbox& outbox);
-  // A transfer of a site that another coordinator has welcomed to another lineage, as sites have them only then.
+  // Notes the transfer of a site whose context names another lineage: another coordinator has welcomed it.
   void NoteElsewhere(const v1::Context& context, int64_t now_ms, Outbox& outbox);
-  // The rules' word, if `may_join` is OK.
+  // The rules' decision, if `may_join` is OK.
   Outcome Decide(const v1::Join& join, const absl::Status& may_join, bool continues, int64_t now_ms, RunRules& rules);
 
   // `model`: the fields that describe the model. `continues`: as Continues said.

@@ -103,7 +103,7 @@ ChunkSource::Item Update::Get(size_t index, Waiter waiter) {
   }
   absl::StatusOr<std::string> chunk = journal_->ReadChunk(*extent, index);
   if (absl::IsDataLoss(chunk.status())) {
-    spdlog::error("a stored update cannot be sent, and who asks for it takes the anchor: {}",
+    spdlog::error("a stored update cannot be sent, so that sites get the anchor in its place: {}",
                   chunk.status().ToString());
     return {.error = absl::NotFoundError(chunk.status().message())};
   }

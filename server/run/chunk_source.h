@@ -43,16 +43,16 @@ class Update final : public ChunkSource {
   // A future update: its readers wait under `key`.
   Update(const Journal* journal, std::shared_ptr<Waiters> waiters, const WaitKey& key)
       : journal_(journal), waiters_(std::move(waiters)), key_(key) {}
-  Update(const Journal* journal, const StoredRound& stored);  // complete, in the journal
+  Update(const Journal* journal, const StoredRound& stored);  // a complete update, in the journal
 
   void Begin(const RoundRecord& round, int num_chunks);  // the round was decided
   void Append(std::string chunk);
   void End(uint64_t digest);
-  void Abandon(core::Version version,
-               const absl::Status& why);  // instead of Begin: there will be no update to that version
-  void MoveTo(const Extent& extent);      // it can be read from the journal; frees the memory
+  // Called instead of Begin: there will be no update to that version.
+  void Abandon(core::Version version, const absl::Status& why);
+  void MoveTo(const Extent& extent);  // the update can be read from the journal; frees the memory
 
-  std::vector<ChunkPtr> chunks() const;  // in memory
+  std::vector<ChunkPtr> chunks() const;  // the chunks that are still in memory
 
   std::optional<transport::DownloadHeader> Header(Waiter waiter) override;
   Item Get(size_t index, Waiter waiter) override;

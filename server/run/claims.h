@@ -4,8 +4,8 @@
 //   Join ──► Check ─► nothing, or a doubt: proven by what an earlier life of this state said, or a mere claim
 //
 // A proof is the first 16 bytes of an HMAC-SHA256 with a secret of the log, which all copies of a state directory have.
-// So a site that shows a version that this directory lacks was told it by another copy, and anyone else only says so.
-// Constant; thread-safe. Source: docs/wire_format.md, Proofs; docs/decisions/0020-what-sites-know.md.
+// So a site that proves a version that this directory lacks has heard of it from another copy; without a proof it only
+// says so. Constant; thread-safe. Source: docs/wire_format.md, Proofs; docs/decisions/0020-what-sites-know.md.
 #pragma once
 
 #include <optional>
@@ -24,10 +24,10 @@ class Claims {
   Claims(const JournalIdentity& journal, uint64_t life, const core::Shard& shard);
 
   const CoordinatorIdentity& own() const { return own_; }
-  // The caller's lineage is another one than this state's.
+  // Whether the caller's lineage is another one than this state's.
   bool IsOfAnother(const v1::Context& context) const;
 
-  void Introduce(v1::Welcome* welcome) const;  // its epoch, lineage and life, and how often streams hear of it
+  void Introduce(v1::Welcome* welcome) const;  // adds epoch, lineage and life, and how often streams hear of it
   void ProveAdmitted(const core::SiteId& site, v1::Welcome* welcome) const;  // for each `last_admitted`
   std::string ProofOfVersion(core::FragmentId fragment, core::Version version) const;
   std::string ProofOfAdmission(const core::SiteId& site, core::FragmentId fragment, core::Version base) const;
@@ -37,7 +37,7 @@ class Claims {
   // `known`: the record of the caller's lineage here. `trains`: sites are in this run, so that one which comes from
   // another lineage is the one that is wrong.
   std::optional<DoubtFound> Check(const v1::Join& join, const History& known, bool trains) const;
-  // An earlier life has told the site versions that this state has lost with its end, and may have made anew.
+  // Whether an earlier life told the site of versions that this state lost with its end, and may have made anew.
   bool HoldsLost(const v1::Join& join) const;
 
  private:

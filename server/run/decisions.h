@@ -20,15 +20,15 @@ namespace causeway::server {
 
 class Decisions {
  public:
-  // All outlive it.
+  // The arguments outlive this object.
   Decisions(const core::RunSettings& settings, const core::Clock& clock, RunModel& model, RunCodecs& codecs,
             OpenUploads& uploads, RunFigures& figures)
       : settings_(settings), clock_(clock), model_(model), codecs_(codecs), uploads_(uploads), figures_(figures) {}
 
   // Takes the round's contributions; they are merged once the decision is durable.
   void Carry(const CloseRound& action, RunParts& run);
-  void Forget(const core::SiteId& site) { figures_.Forget(site); }  // the run does
-  int64_t count() const { return closed_; }                         // in this life
+  void Forget(const core::SiteId& site) { figures_.Forget(site); }  // the run has forgotten the site
+  int64_t count() const { return closed_; }                         // rounds decided in this life
 
  private:
   std::optional<RoundCodecs> DecideCodecs(const CloseRound& round, RunParts& run);
@@ -43,7 +43,7 @@ class Decisions {
   OpenUploads& uploads_;
   RunFigures& figures_;
   int64_t closed_ = 0;
-  std::map<core::FragmentId, std::string> noted_reasons_;  // in the log, without their numbers
+  std::map<core::FragmentId, std::string> noted_reasons_;  // last written to the log, without their numbers
 };
 
 }  // namespace causeway::server

@@ -19,9 +19,9 @@ class FollowerShard {
   FollowerShard(const RunOptions& options, OwnReport* report) : options_(options), report_(*report) {}
 
   enum class News {
-    kLater,         // it waits until a seed is saved: TakeLate gives it then
+    kLater,         // the update waits until a seed is saved; TakeLate returns it then
     kMembership,    // membership() is shard 0's
-    kAnotherModel,  // and the model here is another one, which sites have to be welcomed to anew
+    kAnotherModel,  // the same, and the model has changed: sites have to be welcomed anew
   };
   // Takes shard 0's word, also that about the model, into `model`. FAILED_PRECONDITION: it is of another run, or does
   // not fit what was trained here.

@@ -40,7 +40,7 @@ class LeadShard {
   const RunOptions& options_;
   std::vector<std::shared_ptr<ShardPeer>> followers_;
   core::Membership told_;
-  uint64_t told_generation_ = 0;  // of the model
+  uint64_t told_generation_ = 0;  // the model's generation in the last update
 };
 
 }  // namespace causeway::server

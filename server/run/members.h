@@ -23,7 +23,7 @@ class SitePeer {
  public:
   virtual ~SitePeer() = default;
   virtual void Send(const v1::CoordinatorMessage& message) = 0;
-  virtual void Close() = 0;  // after pending messages
+  virtual void Close() = 0;  // after the pending messages
 };
 
 // Payload bytes of one site, from and to it.
@@ -32,23 +32,23 @@ struct SiteMeters {
   transport::ByteMeter down;
 };
 
-inline constexpr int64_t kComplaintMs = 60'000;  // for which it is shown
+inline constexpr int64_t kComplaintMs = 60'000;  // how long a complaint is shown
 
-// All but the session is of this life.
+// All fields but the session are of this life of the coordinator.
 struct Member {
   struct Complaint {
     int64_t last_ms = 0;
-    int64_t noted_ms = 0;  // in the history
+    int64_t noted_ms = 0;  // when it was last noted in the history
     std::string why;
   };
 
   core::SessionId session;
   std::shared_ptr<const core::Progress> progress = std::make_shared<core::Progress>();
   std::shared_ptr<SiteMeters> meters = std::make_shared<SiteMeters>();
-  double merged_weight = 0;          // the sum over all rounds, each counting 1
-  std::optional<int64_t> joined_ms;  // first
+  double merged_weight = 0;          // the sum over all rounds, each of weight 1
+  std::optional<int64_t> joined_ms;  // when the site first joined
   std::optional<int64_t> silent_ms;  // when its control stream broke
-  int64_t joining_ms = 0;            // since when it has had no place, or has had one
+  int64_t joining_ms = 0;            // when its present stay, or the coordinator's life, began
   std::optional<SiteStatus::Merged> last_merged;
   std::optional<SiteStatus::Missed> missed;
   core::Version staleness = 0;
@@ -63,7 +63,7 @@ class Members {
   const Member* Find(const core::SiteId& site) const;
   void Erase(const core::SiteId& site);
 
-  core::SiteId SiteOf(const SitePeer* peer) const;  // whose stream it is; "": no site's, or no longer
+  core::SiteId SiteOf(const SitePeer* peer) const;  // the site of the stream; "": no site's, or no longer one
   // The site's stream from now on; an earlier one is closed at once. `resumed`: the session goes on.
   void Join(const core::SiteId& site, const core::SessionId& session, const std::shared_ptr<SitePeer>& peer,
             bool resumed, int64_t now_ms);
@@ -73,12 +73,12 @@ class Members {
   void Close(const core::SiteId& site, Outbox& outbox);
   void CloseAll(Outbox& outbox);
 
-  // Sent once it is durable. A site without a stream hears nothing.
+  // Sends the message once the outbox is durable. A site without a stream hears nothing.
   void Send(const core::SiteId& site, const v1::CoordinatorMessage& message, Outbox& outbox);
   void SendToAll(const v1::CoordinatorMessage& message, Outbox& outbox);
 
   void Restore(const core::RoundState& state, int64_t now_ms);
-  void Sample(int64_t now_ms);  // the meters
+  void Sample(int64_t now_ms);  // samples the meters
   // A stream of the site was ended because it exceeded a limit, or another process was refused its place. True if that
   // is to be noted, once a minute.
   bool Complain(const core::SiteId& site, std::optional<Member::Complaint> Member::*about, const std::string& why,

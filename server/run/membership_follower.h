@@ -18,7 +18,7 @@
 namespace causeway::server {
 
 struct MembershipFollowerOptions {
-  transport::Address lead;  // for messages
+  transport::Address lead;  // for error messages
   core::Shard shard;
   core::RunId run_id;
 };
@@ -43,7 +43,7 @@ class MembershipFollower {
   core::Condition changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool stream_ended_ ABSL_GUARDED_BY(mutex_) = false;
-  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // of the stream
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the open stream's context
   core::Thread thread_;
 };
 

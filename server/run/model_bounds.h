@@ -14,9 +14,9 @@
 namespace causeway::server {
 
 struct ModelBounds {
-  std::optional<core::Manifest> manifest;  // from run.yaml; nothing: it gives none
-  int64_t memory_bytes = 0;                // of the machine; 0: unlimited
-  core::Shard shard;                       // whose share of the parameters is held here
+  std::optional<core::Manifest> manifest;  // from run.yaml; nullopt: it gives none
+  int64_t memory_bytes = 0;                // the machine's memory; 0: unlimited
+  core::Shard shard;                       // the shard whose share of the parameters is held here
 
   // INVALID_ARGUMENT with the first difference, or with the memory that the model would need.
   absl::Status Check(const core::Manifest& brought) const;

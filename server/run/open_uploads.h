@@ -33,7 +33,7 @@ struct Upload {
   std::shared_ptr<Contribution> contribution;  // nullptr: the verdict needs no chunk
   std::shared_ptr<SiteMeters> meters;
 };
-// On the journal's thread, once it is durable. Not OK: the stream ends with this status.
+// Called on the journal's thread, once the verdict is durable. Not OK: the stream ends with this status.
 using OnVerdict = std::function<void(const absl::StatusOr<v1::Verdict>&)>;
 
 v1::Verdict AdmittedVerdict();
@@ -43,35 +43,35 @@ class OpenUploads {
   struct Arriving {
     std::shared_ptr<Contribution> contribution;
     core::Version base = 0;
-    int64_t begun_ms = 0;  // of the monotonic clock
+    int64_t begun_ms = 0;  // on the monotonic clock
   };
   using Perform = absl::FunctionRef<void(const Actions&)>;
 
-  // All outlive it.
+  // The arguments outlive this object.
   OpenUploads(const RunModel& model, const RunCodecs& codecs, RunFigures& figures, const core::Clock& clock)
       : model_(model), codecs_(codecs), figures_(figures), clock_(clock) {}
 
-  void Reset(int num_fragments) { open_.assign(num_fragments, {}); }  // of another model
+  void Reset(int num_fragments) { open_.assign(num_fragments, {}); }  // for another model
   int num_fragments() const { return static_cast<int>(open_.size()); }
 
-  // ABORTED: of an earlier stay. A contribution that the rules refuse needs no chunk.
+  // ABORTED: the header is of an earlier stay. A contribution that the rules refuse needs no chunk.
   absl::StatusOr<Upload> Begin(const v1::UploadHeader& header, RunParts& run);
   // Every chunk is here, or none is needed. `perform` carries out the rules' actions.
   void Complete(const v1::UploadHeader& header, const Upload& upload, const OnVerdict& verdict, RunParts& run,
                 Perform perform);
 
-  // Its chunks cannot be taken; the round does not expect it any more.
+  // Refuses an upload whose chunks cannot be taken; the round does not expect it any more.
   void Refuse(const v1::UploadHeader& header, const Upload& upload, const std::string& why, const OnVerdict& verdict,
               RunParts& run, Perform perform);
 
   const Arriving* Find(core::FragmentId fragment, const core::SiteId& site) const;  // null: none
-  // Those that an earlier life had admitted to the open round. DATA_LOSS names the segment.
+  // Restores the contributions that an earlier life had admitted to the open round. DATA_LOSS names the segment.
   absl::Status Restore(core::FragmentId fragment, const std::vector<StoredContribution>& stored,
                        const core::RoundState& state, int64_t now_ms);
-  // For a round that merges it. REQUIRES: it is there.
+  // Hands a contribution to the round that merges it. REQUIRES: it is there.
   std::shared_ptr<Contribution> Take(core::FragmentId fragment, const core::SiteId& site);
   void Clear(core::FragmentId fragment) { open_[fragment].clear(); }
-  void Forget(const core::SiteId& site, const core::RoundState& state);  // all that was not admitted
+  void Forget(const core::SiteId& site, const core::RoundState& state);  // drops its uploads that were not admitted
 
  private:
   void Refuse(const v1::UploadHeader& header, ContributionRefused refused, RunParts& run, Perform perform);

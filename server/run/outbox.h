@@ -2,8 +2,8 @@
 //
 //   rules' actions ── Note, Store, Then ──► Outbox ── Publish ──► Journal ── durable ──► messages, verdicts, merges
 //
-// Nothing leaves before it is durable, in the order of the events: so nothing else sends. As etcd's raft hands its
-// owner a Ready: persist, then send. One owner at a time.
+// Nothing leaves before it is durable, in the order of the events, so no other object sends. etcd's raft does the same
+// with its Ready: persist, then send. One owner at a time.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ namespace causeway::server {
 
 class Outbox {
  public:
-  // To the history; `fragment` −1 and `site` "": none. The text is clipped to core::kMaxEventTextBytes.
+  // Adds an event to the history; `fragment` −1 and `site` "": none. The text is clipped to core::kMaxEventTextBytes.
   void Note(const std::string& kind, const core::SiteId& site, core::FragmentId fragment, const std::string& text);
   void Note(const std::string& kind, const std::string& text) { Note(kind, "", -1, text); }
 

@@ -35,15 +35,15 @@ using Contributions = std::vector<std::shared_ptr<Contribution>>;
 // A decided round, ready to merge.
 struct MergeJob {
   RoundRecord round;
-  Contributions contributions;  // one per contributor; or, for a round decided in an earlier life:
-  std::function<absl::StatusOr<Contributions>()> load;
+  Contributions contributions;                          // one per contributor; empty if `load` is set
+  std::function<absl::StatusOr<Contributions>()> load;  // for a round decided in an earlier life
 };
 
 // A fragment at startup: the newest snapshot, and the updates still stored.
 struct StartingFragment {
   core::FragmentState state;
   uint64_t digest = 0;
-  VersionFacts facts;  // of the snapshot's version
+  VersionFacts facts;  // facts of the snapshot's version
   std::vector<StoredRound> updates;
 };
 
@@ -57,9 +57,9 @@ struct MergedRound {
 
 struct ParametersOptions {
   core::FragmentMap map;
-  uint64_t generation = 0;  // of the model
+  uint64_t generation = 0;  // the model's generation
   std::shared_ptr<Waiters> waiters = std::make_shared<Waiters>();
-  // The settings of a round, by its base version; without threads, which are created here. Any thread.
+  // The settings of a round, by its base version; without threads, which are created here. Called on any thread.
   std::function<MergeSettings(core::FragmentId fragment, core::Version base)> merge;
   int merge_threads = core::UsableCores();
   int64_t snapshot_every = 0;  // rounds; 0 = only on request
@@ -73,7 +73,7 @@ class Parameters {
   explicit Parameters(ParametersOptions options);
   ~Parameters();  // completes the round in progress; the others are left to the next start
 
-  void Set(std::vector<StartingFragment> fragments);  // once
+  void Set(std::vector<StartingFragment> fragments);  // to be called once
   bool is_set() const;
 
   void Merge(MergeJob job);  // rounds of a fragment in order
@@ -95,9 +95,9 @@ class Parameters {
     core::AnchorDigest committed;
     core::AnchorDigest snapshot;
     VersionFacts committed_facts, snapshot_facts;
-    int64_t bytes_since_snapshot = 0;  // of updates
+    int64_t bytes_since_snapshot = 0;  // payload of the updates since then
     bool snapshot_wanted = false;
-    std::map<core::Version, std::shared_ptr<Update>> updates;  // by base; the last belongs to the open round
+    std::map<core::Version, std::shared_ptr<Update>> updates;  // keyed by base; the last belongs to the open round
     int queued = 0;
   };
 

@@ -91,8 +91,7 @@ absl::StatusOr<SettingsForms::Changed> Run::Changed(const v1::ChangeSettingsRequ
   const core::RunConfig& before = settings.AtStep(place.step);
   if (request.cancel()) {
     if (settings.Pending(place.step).empty()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("no change of the settings is to come after step ", place.step));
+      return absl::FailedPreconditionError(absl::StrCat("no change of settings is pending after step ", place.step));
     }
     return options_.settings.rebase(settings.newest(), before, settings.newest());
   }
@@ -129,7 +128,7 @@ absl::Status Run::CheckRoomForRevisions(size_t more) const {
   const core::SettingsRevision& oldest = chain.revisions[std::min(told - std::min(told, kMost), told - more - 1)];
   if (std::ranges::equal(oldest.versions, rules->state().versions, std::ranges::less_equal())) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("of the last ", kMost, " changes of the settings none holds yet: wait for some rounds"));
+      absl::StrCat("the last ", kMost, " changes of settings have not taken effect yet: wait for some rounds"));
 }
 
 absl::StatusOr<std::vector<core::SettingsRevision>> Run::ChangeSettings(const v1::ChangeSettingsRequest& request) {

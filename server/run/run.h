@@ -1,4 +1,4 @@
-// The nouns of a run under the lock of the exchange, and how a decision of the rules reaches them.
+// The objects of a run, under the lock of the exchange, and how a decision of the rules reaches them.
 //
 //   event ─► rules ─ Actions ─► Perform ─► uploads, members, model, … ─► outbox ─ Publish ─► journal
 //
@@ -71,34 +71,34 @@ class Notices {
 
 class Run {
  public:
-  // All outlive it.
+  // The arguments outlive this object.
   Run(const RunOptions& options, Journal& journal, RunFigures& figures, OwnReport& report,
       RunModel::Listeners listeners);
 
-  // As an earlier life has left it, or a new run; then, where there are parameters, its fragments. DATA_LOSS if the
-  // stored state is inconsistent.
+  // Restore: begins as an earlier life has left the run, or as a new run. RestoreFragments: then, if there are
+  // parameters, restores the fragments. DATA_LOSS if the stored state is inconsistent.
   void Restore(const StoredRun& stored, int64_t now_ms);
   absl::Status RestoreFragments(const std::vector<StoredFragment>& stored, int64_t now_ms);
-  void BeginModel();  // model.fact(), from now on
+  void BeginModel();  // the model is model.fact() from now on
 
   // A shard beyond the first takes shard 0's word, and publishes. An error is final.
   absl::Status Follow(const v1::MembershipUpdate& update, int64_t now_ms);
 
-  void Apply(const RunEvent& event, int64_t now_ms);  // to the rules, and performs what they decide
+  void Apply(const RunEvent& event, int64_t now_ms);  // passes the event to the rules, and performs what they decide
   void Perform(const Actions& actions);               // collects their effects in the outbox
-  void Publish();                                     // to the journal, with what sites and shards have to hear
+  void Publish();                                     // commits the outbox, with what sites and shards have to hear
   RunParts Parts() { return {*rules, members, outbox}; }
 
-  // One of the two is there: this is shard 0, or another.
+  // One of the two is null: this is shard 0, or another.
   LeadShard* lead() { return std::get_if<LeadShard>(&shard_); }
   FollowerShard* follower() { return std::get_if<FollowerShard>(&shard_); }
 
   // Operators: the settings change, from a round and a step on; sites hear of it once it is durable.
   // Returns the change, and after it those that were to come later, on top of it.
   absl::StatusOr<std::vector<core::SettingsRevision>> ChangeSettings(const v1::ChangeSettingsRequest& request);
-  // Those that sites may hear of. Any thread.
+  // The revisions after `number` that sites may hear of. For any thread.
   std::vector<core::SettingsRevision> SettingsAfter(int64_t number) const;
-  // Before Restore: the changes that earlier lives have stored.
+  // Called before Restore: restores the changes that earlier lives have stored.
   absl::Status RestoreSettings(const core::SettingsChain& stored);
 
   core::RunSettings settings;

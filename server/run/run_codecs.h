@@ -42,7 +42,7 @@ class RunCodecs {
   // The changes made by the last decision, in words: "up: …".
   std::vector<std::string> TakeChanges() { return std::exchange(changes_, {}); }
 
-  std::set<core::CodecId> all() const;  // those that a site must support
+  std::set<core::CodecId> all() const;  // the codecs that a site must support
   // The current codec and its reason; empty: the config sets it.
   core::CodecId up() const { return choose_up_ ? choose_up_->codec() : settings_.newest().codec.up; }
   core::CodecId down() const;
@@ -51,11 +51,11 @@ class RunCodecs {
 
  private:
   const core::RunSettings& settings_;
-  const core::RunConfig& config_;  // what no change touches: exempt kinds, the seed, the choice
+  const core::RunConfig& config_;  // for settings that cannot change: exempt kinds, the seed, the choice
   SiteSpeeds speeds_;
   std::optional<CodecChoice> choose_up_, choose_down_;
-  std::vector<core::CodecId> up_;             // of each fragment's version
-  std::optional<core::CodecId> sparse_down_;  // of the last round
+  std::vector<core::CodecId> up_;             // for contributions to each fragment's version
+  std::optional<core::CodecId> sparse_down_;  // the last round's, if it was a sparse codec
   std::string sparse_reason_;
   std::vector<std::string> changes_;
 };

@@ -3,7 +3,7 @@
 //   reactors ── Join, chunks, … ──► SiteCalls, Transfers, ShardCalls, Operators
 //      ▲                               │ With(event), under the lock
 //      │                               ▼
-//      │                              Run: the rules' decisions reach its nouns, and the outbox
+//      │                              Run: the rules' decisions reach its objects, and the outbox
 //      │                               │ Publish
 //      │                               ▼
 //      ├── messages, verdicts ◄────── Journal (durable first)
@@ -45,7 +45,7 @@ class RunExchange;
 
 class ShardCalls {
  public:
-  // All outlive it.
+  // The arguments outlive this object.
   ShardCalls(RunExchange& exchange, const RunOptions& options, const OwnReport& report, ShownShards& shown)
       : exchange_(exchange), options_(options), report_(report), shown_(shown) {}
 
@@ -74,7 +74,7 @@ class StallWatch {
   void Tick(int64_t now_ms, RunParts& run);
 
  private:
-  bool ticked_ = false;  // a start may take minutes
+  bool ticked_ = false;  // the first tick is never late: a start may take minutes
   int64_t ticked_ms_;
   const int64_t lease_ms_;
 };
@@ -95,7 +95,7 @@ class RunExchange {
   const Admission& admission() const { return run_.admission; }  // for its constant functions
   int64_t now_ms() const { return options_.clock->NowMs(); }
 
-  // Those who call.
+  // The interfaces for each kind of caller.
   SiteCalls sites() { return {*this, options_, *journal_}; }
   Transfers transfers() { return {*this, options_, *journal_, figures_}; }
   ShardCalls shards() { return {*this, options_, report_, shown_shards_}; }
@@ -110,7 +110,7 @@ class RunExchange {
   // One event of an operator: performs its actions and publishes; returns when that is durable. Nothing is published if
   // it fails.
   absl::Status Ask(const std::function<absl::Status(RunParts&, Actions&)>& event);
-  void Fail(const absl::Status& status);  // it cannot continue
+  void Fail(const absl::Status& status);  // the coordinator cannot continue
   absl::StatusOr<std::vector<Event>> History(int64_t after_id, int64_t limit, const std::string& kind = "") const;
 
   StatusSnapshot Status() const;
@@ -118,7 +118,7 @@ class RunExchange {
   // ---- The owner of the process ----
   void Tick();                  // a few dozen times a second
   absl::Status Finish();        // after the last call: merges the decided rounds and saves snapshots
-  bool done() const;            // and all peers have been notified
+  bool done() const;            // the run is done, and all peers have been notified
   absl::Status status() const;  // not OK: why it cannot continue
   bool lacks_its_end() const;   // its sites prove more than its state holds, and its log may have lost its end
 
@@ -140,7 +140,7 @@ class RunExchange {
   OwnReport report_;
   ShownShards shown_shards_;
   RunFigures figures_;
-  Run run_;  // under mutex_, but for what says that it is constant
+  Run run_;  // under mutex_, except for functions marked constant
 };
 
 }  // namespace causeway::server

@@ -21,8 +21,8 @@ class RunFigures {
  public:
   explicit RunFigures(const core::Clock* clock) : clock_(*clock) {}
 
-  // The first chunk of a contribution to the round that makes `version` is here, or all of it, which began at
-  // `begun_ms` of the monotonic clock; or it will not come.
+  // Begun: the first chunk of a contribution to the round that makes `version` is here. Arrived: all of it is, which
+  // began at `begun_ms` of the monotonic clock. Restored: an earlier life had all of it. Forget: it will not come.
   void Begun(core::FragmentId fragment, core::Version version, const core::SiteId& site);
   void Arrived(core::FragmentId fragment, core::Version version, const core::SiteId& site, int64_t begun_ms);
   void Restored(core::FragmentId fragment, core::Version version, const core::SiteId& site);
@@ -34,17 +34,17 @@ class RunFigures {
   void Merged(const MergedRound& merged);
   // A stream of an update's download has sent everything; it began at `begun_ms` of the monotonic clock.
   void Taken(const v1::DownloadRequest& request, int64_t begun_ms);
-  void Forget(const core::SiteId& site);  // the run does
+  void Forget(const core::SiteId& site);  // the run has forgotten the site
 
   void AddTo(StatusSnapshot& snapshot) const;
 
  private:
   const core::Clock& clock_;
-  mutable core::Mutex mutex_;  // a leaf
+  mutable core::Mutex mutex_;  // no other lock is taken under it
   mutable RoundLog log_ ABSL_GUARDED_BY(mutex_);
   RunTimes times_ ABSL_GUARDED_BY(mutex_);
   std::map<core::FragmentId, OuterGradients> gradients_ ABSL_GUARDED_BY(mutex_);
-  std::map<core::SiteId, SiteStatus::Cosine> cosines_ ABSL_GUARDED_BY(mutex_);  // of known sites
+  std::map<core::SiteId, SiteStatus::Cosine> cosines_ ABSL_GUARDED_BY(mutex_);  // cosines of the sites that are known
 };
 
 }  // namespace causeway::server

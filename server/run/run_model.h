@@ -42,13 +42,13 @@ class RunModel {
   const ModelFact& fact() const { return fact_; }
   const v1::Welcome& welcome() const { return welcome_; }                        // the fields that describe the model
   const std::shared_ptr<Parameters>& parameters() const { return parameters_; }  // null before there is a model
-  void Describe(v1::RunDescription& description) const;                          // where there is one
+  void Describe(v1::RunDescription& description) const;                          // adds the model, if there is one
 
-  // The joiner's model replaces one that no site in the run has any more. True if it is another: then Begin.
+  // The joiner's model replaces one that no site in the run has any more. True if it is another one: call Begin then.
   bool Declare(const core::FragmentMap& map, const core::SiteId& site, Outbox& outbox);
   void Store(Outbox& outbox) const;
   void Restore(ModelFact fact) { fact_ = std::move(fact); }
-  void Begin(Outbox& outbox);  // what fact() says, from now on
+  void Begin(Outbox& outbox);  // the model is what fact() says from now on
   void End() { parameters_.reset(); }
 
   struct Download {
@@ -57,7 +57,7 @@ class RunModel {
   };
   absl::StatusOr<Download> BeginDownload(const v1::DownloadRequest& request, Waiter waiter);
 
-  // Rounds that were decided after the snapshots.
+  // Merges the rounds again that were decided after the snapshots.
   void MergeAgain(const std::vector<StoredFragment>& fragments, const RunCodecs& codecs);
   // DATA_LOSS names the segment and the site.
   absl::StatusOr<Contributions> ReadContributions(const core::Fragment& fragment, const codecs::LegCodec& leg,

@@ -30,11 +30,11 @@ struct RunView {
   const EvalLoss& eval_loss;
   const ShownShards& shown_shards;
   uint64_t epoch = 0;
-  int64_t started_ms = 0;     // of the monotonic clock
-  int64_t rounds_closed = 0;  // in this life
+  int64_t started_ms = 0;     // on the monotonic clock
+  int64_t rounds_closed = 0;  // rounds closed in this life
 };
 
-// Without the figures of rounds (run_figures.h), of the journal and of the scrubber.
+// The status without the figures of rounds (run_figures.h), of the journal and of the scrubber.
 StatusSnapshot SnapshotOf(const RunView& run);
 
 }  // namespace causeway::server

@@ -19,19 +19,19 @@ namespace causeway::server {
 
 class Seeding {
  public:
-  void Void() { parts_.clear(); }  // what has come so far, and nothing is expected
+  void Void() { parts_.clear(); }  // discards what has come, and expects nothing
   void Expect(int num_fragments) { parts_.assign(num_fragments, nullptr); }
   bool expects() const { return !parts_.empty(); }
   bool expects(core::FragmentId fragment) const { return fragment >= 0 && fragment < std::ssize(parts_); }
 
-  // That of an expected fragment, whose chunks are being received.
+  // The part of an expected fragment, whose chunks are being received.
   std::shared_ptr<Contribution> Part(const core::Fragment& fragment);
   int64_t NumArrived() const;
-  bool IsWhole(const core::FragmentMap& map, const core::Shard& shard) const;  // all that the shard owns
+  bool IsWhole(const core::FragmentMap& map, const core::Shard& shard) const;  // has all that the shard owns
   std::vector<std::shared_ptr<Contribution>> Take() { return std::exchange(parts_, {}); }
 
  private:
-  std::vector<std::shared_ptr<Contribution>> parts_;  // of each fragment; null: nothing has come; empty: none expected
+  std::vector<std::shared_ptr<Contribution>> parts_;  // by fragment; null: nothing has come; empty: none expected
 };
 
 // Releases each part as soon as it is decoded; another shard's are null. `with_residual`: the return leg has error

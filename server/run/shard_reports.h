@@ -43,7 +43,7 @@ class ShownShards {
   static constexpr int64_t kAwayMs = 5'000;
 
   void Heard(int shard, const v1::ShardReport& report, int64_t now_ms);
-  // Those of shard 0's others that are away; `began_ms`: when this one was started.
+  // The shards other than shard 0 that are away; `began_ms`: when shard 0 was started.
   std::vector<AwayShard> Away(const core::Shard& own, int64_t began_ms, int64_t now_ms) const;
   // Adds the other shards' reports to shard 0's own snapshot. A fragment whose shard is away says so.
   void AddTo(const core::FragmentMap& map, const core::Shard& own, int64_t now_ms, StatusSnapshot* snapshot) const;

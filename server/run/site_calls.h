@@ -18,7 +18,7 @@ class Run;
 
 class SiteCalls {
  public:
-  // All outlive it.
+  // The arguments outlive this object.
   SiteCalls(RunExchange& exchange, const RunOptions& options, Journal& journal)
       : exchange_(exchange), options_(options), journal_(journal) {}
 

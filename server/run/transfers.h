@@ -18,7 +18,7 @@ class Run;
 
 class Transfers {
  public:
-  // All outlive it.
+  // The arguments outlive this object.
   Transfers(RunExchange& exchange, const RunOptions& options, Journal& journal, RunFigures& figures)
       : exchange_(exchange), options_(options), journal_(journal), figures_(figures) {}
 
@@ -26,7 +26,7 @@ class Transfers {
   // Admits the contribution once every chunk is there, or none is needed. The verdict comes on another thread, when it
   // is durable.
   void CompleteUpload(const v1::UploadHeader& header, Upload upload, OnVerdict verdict);
-  // Its chunks are not what the round takes: the site encodes by other settings.
+  // Refuses an upload whose chunks the round does not take: the site encodes by other settings.
   void RefuseUpload(const v1::UploadHeader& header, const Upload& upload, const std::string& why,
                     const OnVerdict& verdict);
 

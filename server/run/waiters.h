@@ -25,7 +25,7 @@ namespace causeway::server {
 
 // Identifies the object of a wait.
 struct WaitKey {
-  uint64_t generation = 0;  // of the model
+  uint64_t generation = 0;  // the model's generation
   core::FragmentId fragment = 0;
   core::Version version = 0;
 
@@ -37,10 +37,10 @@ class Waiter {
  public:
   using Answer = std::function<void(const absl::Status&)>;
 
-  // For an owner that may disappear while it waits; its waiter is then forgotten.
+  // A waiter for an owner that may disappear while it waits, and is then forgotten.
   Waiter(std::weak_ptr<const void> owner, Answer answer)
       : owned_(true), owner_(std::move(owner)), answer_(std::move(answer)) {}
-  // For an owner that outlives the registry, and retries whatever the answer is.
+  // A waiter for an owner that outlives the registry, and retries whatever the answer is.
   template <std::invocable Call>
   Waiter(Call call)  // NOLINT(google-explicit-constructor): a lambda is a waiter
       : answer_([call = std::move(call)](const absl::Status&) { call(); }) {}

@@ -43,7 +43,7 @@ class EventStreams {
   };
 
   std::unique_ptr<Stream> Open();  // nullptr: the limit is reached
-  void Stop();                     // ends all
+  void Stop();                     // ends all streams
 
  private:
   int64_t WaitForSecondAfter(int64_t second);  // 0: stopping

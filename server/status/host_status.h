@@ -20,10 +20,10 @@ struct ProcessStatus {
 ProcessStatus ReadProcessStatus();
 
 struct HostFiles {
-  std::string state_dir;  // whose file system is checked; empty: none
+  std::string state_dir;  // the directory whose file system is checked; empty: none
   int64_t reserved_bytes = 0;
   std::string certificate;                // PEM; empty: none
-  std::function<core::LogFigures()> log;  // of the program; nullptr: it has none
+  std::function<core::LogFigures()> log;  // figures of the program's log; nullptr: it has none
 };
 
 class HostWatch {
@@ -34,7 +34,7 @@ class HostWatch {
 
  private:
   const HostFiles files_;
-  int64_t read_mtime_ns_ = -1;  // of the certificate read last
+  int64_t read_mtime_ns_ = -1;  // mtime of the certificate that was read last
   std::optional<int64_t> expires_unix_s_;
 };
 

@@ -20,14 +20,14 @@
 
 namespace causeway::server {
 
-// Which Host a request may name. A page of elsewhere whose name is made to lead here (DNS rebinding) reads in a browser
-// what only this network may; its Host is then its own name, and is refused.
+// The Host that a request may name. A page from elsewhere whose name is made to lead here (DNS rebinding) could read in
+// a browser what only this network may; its Host is then its own name, and is refused.
 class HttpHosts {
  public:
-  // Besides numeric addresses, `localhost` and this machine's name: `names`, which a proxy or a scraper may use.
+  // Allows numeric addresses, `localhost`, this machine's name, and `names`, which a proxy or a scraper may use.
   explicit HttpHosts(const std::vector<std::string>& names);
 
-  bool Allows(std::string_view host) const;  // as in the header, with a port or without
+  bool Allows(std::string_view host) const;  // `host` is the header's value, with a port or without
 
  private:
   std::set<std::string> names_;  // lower case
@@ -37,8 +37,8 @@ class HttpHosts {
 inline constexpr int kMaxEventStreams = 32;
 // Threads for everything else, including connections without a request yet.
 inline constexpr int kRequestThreads = 64;
-inline constexpr int kProbeThreads = 16;        // of a port for probes
-inline constexpr int kWaitingConnections = 64;  // for a thread; those beyond are answered 503
+inline constexpr int kProbeThreads = 16;        // threads of a port for probes
+inline constexpr int kWaitingConnections = 64;  // connections waiting for a thread; those beyond are answered 503
 
 enum class Serves { kAll, kProbes };  // all endpoints, or /healthz and /readyz
 

@@ -62,7 +62,7 @@ class JsonWriter {
     EndObject();
   }
 
-  // Null, or what `write` writes of it.
+  // Null if there is no value, else what `write` writes for it.
   template <typename T>
   void OrNull(std::string_view name, const std::optional<T>& value, const auto& write) {
     Key(name);

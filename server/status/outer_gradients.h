@@ -50,7 +50,7 @@ class OuterGradients {
  private:
   core::Version version_ = 0;
   core::OuterParameters outer_;
-  std::deque<Products> rounds_;  // the last ones
+  std::deque<Products> rounds_;  // the last kCorrelatedRounds at most
 };
 
 }  // namespace causeway::server

@@ -32,7 +32,7 @@ struct LoggedRound {
     core::SiteId site;
     int64_t begun_unix_ms = 0;
     int num_stripes = 0;
-    uint32_t stripes = 0;                  // a bit for each one finished
+    uint32_t stripes = 0;                  // a bit for each finished stripe
     std::optional<int64_t> taken_unix_ms;  // all are finished
   };
 
@@ -41,11 +41,11 @@ struct LoggedRound {
   std::vector<Arrival> arrivals;  // in order of their begin
   std::optional<int64_t> decided_unix_ms;
   std::optional<int64_t> merged_unix_ms;
-  std::optional<uint64_t> digest;  // of the anchor, once merged
+  std::optional<uint64_t> digest;  // the anchor's digest, once the round is merged
   std::vector<Download> downloads;
   std::string reason;  // why it closed
 
-  std::optional<int64_t> first_unix_ms() const;  // over all chunks
+  std::optional<int64_t> first_unix_ms() const;  // when the round's first chunk came
 };
 
 using LoggedRounds = std::vector<std::shared_ptr<const LoggedRound>>;
@@ -59,8 +59,8 @@ class RoundLog {
   void Begun(core::FragmentId fragment, core::Version version, const core::SiteId& site, int64_t unix_ms);
   void Arrived(core::FragmentId fragment, core::Version version, const core::SiteId& site, int64_t begun_unix_ms,
                int64_t unix_ms);
-  void Forget(core::FragmentId fragment,
-              const core::SiteId& site);  // a contribution that has begun and will not arrive
+  // Drops a contribution that has begun and will not arrive.
+  void Forget(core::FragmentId fragment, const core::SiteId& site);
 
   // Contributions that have begun and not arrived move to the fragment's next round.
   void Decided(core::FragmentId fragment, core::Version version, const std::string& reason, int64_t unix_ms);

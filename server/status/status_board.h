@@ -57,12 +57,12 @@ class StatusHistory {
     SiteCounts counts;
     ThinnedSeries<LossPoint> losses{kLossPoints};
     int reports_apart = 0;     // the latest in a row whose loss was apart from the others'
-    int64_t rounds = -1;       // of all fragments, at the last norm
-    std::deque<double> norms;  // of the last kTrendRounds + 1 rounds
-    double largest_norm = 0;   // of the rounds before them
+    int64_t rounds = -1;       // merged over all fragments when the last norm was noted
+    std::deque<double> norms;  // the norms of the last kTrendRounds + 1 rounds
+    double largest_norm = 0;   // the largest norm of the rounds before them
     bool has_earlier = false;  // there were such rounds
     std::optional<int64_t> mismatched_unix_ms;
-    int64_t redials = 0;  // of connections, as it reported last
+    int64_t redials = 0;  // number of redials in its last report
     std::optional<int64_t> redialled_unix_ms;
   };
 
@@ -90,7 +90,7 @@ struct Answer {
 };
 
 struct StatusBoardOptions {
-  std::string version;  // of the program
+  std::string version;  // the program's version
   HostFiles host;
   const core::Clock* clock = &core::SystemClock();
 };
@@ -134,14 +134,14 @@ class StatusBoard {
   SharedText Rendered(SharedText Page::*text, Render render) const;
 
   const StatusBoardOptions options_;
-  HostWatch host_;       // used by Publish alone, like the next three
+  HostWatch host_;       // used by Publish alone, like the members down to alarm_book_
   int64_t host_ms_ = 0;  // when it was last read
   HostStatus host_status_;
   StatusHistory history_;
   AlarmBook alarm_book_;
   std::atomic<int> event_streams_ = 0;
 
-  mutable core::Mutex mutex_;  // a leaf, held for moments
+  mutable core::Mutex mutex_;  // no other lock is taken under it; held for moments
   std::shared_ptr<Page> page_ ABSL_GUARDED_BY(mutex_);
   std::string not_ready_ ABSL_GUARDED_BY(mutex_) = "the coordinator starts";  // empty: it is ready
 };

@@ -28,7 +28,7 @@ namespace causeway::server {
 
 // Durations in seconds, counted in buckets, for a Prometheus histogram. Plain values; one owner at a time.
 struct TimeHistogram {
-  // From a merge of a small fragment to a transfer of a large one over a slow link; powers of about 2.5.
+  // They reach from a merge of a small fragment to a transfer of a large one over a slow link; powers of about 2.5.
   static constexpr std::array<double, 15> kUpperBounds = {0.001, 0.0025, 0.01, 0.025, 0.1, 0.25, 0.5, 1,
                                                           2.5,   5,      10,   30,    60,  120,  300};
 
@@ -93,13 +93,13 @@ struct SiteStatus {
     core::Version version = 0;  // made by the round
     int64_t unix_ms = 0;
   };
-  // Its newest complete contribution.
+  // The length of the site's newest complete contribution.
   struct Norm {
     core::FragmentId fragment = 0;
     core::Version base = 0;
     double norm = 0;      // ‖d‖; 0: none in this life of the coordinator
     std::string refused;  // the reason; empty: it was accepted
-    std::string doubted;  // it counts far more than is believed of the site; empty: it does not
+    std::string doubted;  // says that it counts far more than is believed of the site; empty: it does not
   };
   struct Cosine {
     core::FragmentId fragment = 0;
@@ -129,13 +129,13 @@ struct SiteStatus {
   std::optional<Cosine> cosine;       // between its last merged contribution and the round's mean
   std::optional<Merged> last_merged;  // in this life of the coordinator, like the next
   std::optional<Missed> missed;       // the newest round decided without it while it was active
-  core::Version staleness = 0;        // of its last merged contribution: rounds behind
+  core::Version staleness = 0;        // how many rounds its last merged contribution was behind
   Norm norm;
   double sent_norm = 0;  // ‖d‖ of its last merged contributions, of all fragments together; 0: unknown
   int refusals = 0;      // consecutive contributions refused for their length
   bool quarantined = false;
   std::string noisy;                   // the limit that it exceeds; empty: none in the last minute
-  std::string rival;                   // that another process has its session; empty: none asked in the last minute
+  std::string rival;                   // says that another process has its session; empty: none in the last minute
   std::optional<double> lease_s_left;  // set while its control stream is broken
   core::SiteData data;                 // the data it declared, for training and evaluation
   std::optional<EvalOfSite> eval;      // on its own data
@@ -156,25 +156,25 @@ struct FragmentStatus {
   core::AnchorDigest committed;
   std::string state;  // idle | open | grace | merging
   std::string reason;
-  std::vector<core::SiteId> contributors;        // to the open round
-  std::optional<OuterGradientFigures> gradient;  // of the last merged round, in this life of the coordinator
+  std::vector<core::SiteId> contributors;        // the sites that have contributed to the open round
+  std::optional<OuterGradientFigures> gradient;  // the last merged round's, in this life of the coordinator
 };
 
 // The machine's figures; board.
 struct HostStatus {
-  std::optional<int64_t> disk_free_bytes;  // of the state directory
-  int64_t disk_reserved_bytes = 0;         // exits below this much free space; 0: not checked
+  std::optional<int64_t> disk_free_bytes;  // on the disk of the state directory
+  int64_t disk_reserved_bytes = 0;         // the coordinator exits when less is free; 0: not checked
   std::optional<int64_t> certificate_expires_unix_s;
   core::LogFigures log;
   std::string missing_dir;                 // the state directory, where it is gone; empty: it is there
-  std::vector<std::string> file_faults;    // of credentials' files that have changed and cannot be taken, by flag
+  std::vector<std::string> file_faults;    // files of credentials that have changed and cannot be taken, by flag
   std::optional<int64_t> disk_free_files;  // how many more that disk can have (inodes); none: no such limit
 };
 
 // How long the state directory's disk takes to make a commit durable.
 struct SyncTimes {
   uint64_t count = 0;    // in this life of the coordinator
-  double seconds = 0;    // of all of them
+  double seconds = 0;    // sum over all of them
   double slowest_s = 0;  // over about the last minute, including a commit in progress
 };
 
@@ -220,7 +220,7 @@ struct StatusSnapshot {
   double uptime_s = 0;
   int64_t parameters = 0;
   core::CodecConfig codec;                         // the codecs now used up and down
-  std::string codec_reason_up, codec_reason_down;  // for those, where they are chosen
+  std::string codec_reason_up, codec_reason_down;  // why those, where the coordinator chooses them
   std::string grpc;                                // HOST:PORT where it listens
   std::string config_json;
   std::vector<core::SettingsRevision> settings;  // the changes of the config since the run began, oldest first
@@ -229,7 +229,7 @@ struct StatusSnapshot {
   std::vector<core::Version> eval_loss_versions;
   std::string eval_loss_reason;  // why there is no loss of the run; empty: there is, or will be
   std::vector<SiteStatus> sites;
-  std::vector<FragmentStatus> fragments;  // of the shard
+  std::vector<FragmentStatus> fragments;  // the shard's own fragments
   int64_t unix_ms = 0;
   core::SyncMode mode = core::SyncMode::kSynchronous;
   int min_sites = 1;
@@ -245,7 +245,7 @@ struct StatusSnapshot {
   std::vector<WaitingStranger> strangers;  // in bytewise order of site
   std::string completed;  // how the end of the state, lost with the machine's power, was made good; empty: it was not
   std::vector<core::Outlier> outliers;
-  std::vector<AwayShard> away;  // of shard 0's others
+  std::vector<AwayShard> away;  // the other shards that shard 0 does not hear
   std::string failure;          // why the coordinator cannot continue; empty: it can
 
   std::string version;                  // board: the program's version

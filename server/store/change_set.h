@@ -27,14 +27,14 @@ class ChangeRecorder {
   // Adds the changes that lead from the table of the same name in `from_schema` to this one.
   absl::Status AddDifference(const char* from_schema, const std::string& table) const;
 
-  absl::StatusOr<std::string> Changes() const;  // so far; empty: none
+  absl::StatusOr<std::string> Changes() const;  // the changes so far; empty: none
 
  private:
   explicit ChangeRecorder(sqlite3_session* session) : session_(session) {}
   sqlite3_session* session_;
 };
 
-// All rows of the database file: changes that fill the tables where they are empty.
+// All rows of the database file, as changes that fill empty tables.
 absl::StatusOr<std::string> AllRows(const std::string& path, const char* create_tables);
 
 // DATA_LOSS if a change does not fit the rows, which then stay as they were.

@@ -17,7 +17,7 @@ namespace causeway::server {
 class HighWater {
  public:
   struct Found {
-    LogMark mark;            // the later of the two
+    LogMark mark;            // the later of the two slots' marks
     int damaged = 0;         // slots that are neither empty nor as written, or cut off
     int64_t damaged_at = 0;  // offset of the last of these
     bool missing = false;    // the file does not exist

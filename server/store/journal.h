@@ -48,11 +48,11 @@ class JournalQueue;
 struct JournalOptions {
   std::string directory;
   std::string run_config;            // serialized, opaque; stored from the first Commit or Begin of this life on
-  int64_t keep = 3;                  // snapshots of a fragment
-  int64_t max_update_log_bytes = 0;  // of all fragments; 0: no update older than a snapshot stays
+  int64_t keep = 3;                  // number of snapshots kept of each fragment
+  int64_t max_update_log_bytes = 0;  // bound over all fragments; 0: no update older than a snapshot stays
   int64_t min_free_bytes = 0;        // the journal ends before its disk has less; 0: not checked
   bool new_lineage = false;          // the directory was restored from a backup
-  core::Shard shard;                 // whose fragments are stored here; another one's directory is refused
+  core::Shard shard;                 // the shard whose state is stored here; another one's directory is refused
   // Entries count as durable once written; they reach the disk within core::kRelaxedSyncMs.
   bool relaxed = false;
   int64_t segment_bytes = core::kSegmentBytes;
@@ -80,7 +80,7 @@ class Journal {
   // RETURNS: the state that earlier lives stored. REQUIRES: no Load and no Commit before.
   absl::StatusOr<StoredRun> Load() const;
 
-  void Commit(JournalEntry entry);  // returns at once; from `durable`, too
+  void Commit(JournalEntry entry);  // returns at once; may be called from `durable`, too
   // Entries with more than core::kMaxQueuedEventBytes of events wait for the disk: callers that can wait should add no
   // more.
   bool full() const;

@@ -41,7 +41,7 @@ class LateSync {
   bool idle() const;
   // Syncs the files in this order; then the log is durable up to `mark`. Needs idle().
   void Begin(Segments::Files files, const LogMark& mark);
-  std::optional<LogMark> TakeSynced();  // since the last call
+  std::optional<LogMark> TakeSynced();  // the mark synced since the last call
   void Finish();                        // returns when it is idle
 
  private:
@@ -83,7 +83,7 @@ struct JournalFiles {
   std::unique_ptr<Segments> segments;
   LogMark framed;  // the log's end, noted in the newest payload's frame
   SyncMeter syncs;
-  std::unique_ptr<LateSync> late;  // of a relaxed journal
+  std::unique_ptr<LateSync> late;  // null unless the journal is relaxed
   std::optional<core::Clock::TimePoint> sync_due;
   RulesRows rules;
   EventRows events;

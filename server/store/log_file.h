@@ -65,12 +65,12 @@ int64_t SizeInFile(const LogRecord& record);
 struct LogContents {
   std::string path;
   uint64_t digest = 0;  // XXH3-64 of the whole file
-  int64_t end = 0;      // of the last record
+  int64_t end = 0;      // where the last record ends
   std::vector<LogRecord> records;
   // Why the bytes at `end` are no record. Empty: there are none.
   std::string wrong;
-  bool torn = false;                     // as far as this file alone can tell
-  bool followed = false;                 // by another record, whole or not, so it had been synced
+  bool torn = false;                     // the last record is torn, as far as this file alone can tell
+  bool followed = false;                 // another record follows, whole or not, so this one had been synced
   std::optional<LogMark> wrong_after;    // the record that its header names as the previous one, if there is one
   std::vector<LogRecord> behind_damage;  // whole records after it, chained among themselves
 
@@ -83,10 +83,10 @@ absl::StatusOr<LogContents> ReadLogFile(const std::string& path, const std::opti
 
 // The end of a file's whole, consecutive records.
 struct LogEnd {
-  std::optional<LogMark> previous;  // before its first record; nothing: the first one is not whole
+  std::optional<LogMark> previous;  // before its first record; nullopt: the first one is not whole
   LogMark end;                      // the last record
   int64_t offset = 0;
-  bool clean = false;  // nothing follows it
+  bool clean = false;  // the file holds nothing behind it
 };
 
 // Like ReadLogFile for a file of `file_bytes`, but reads piece by piece and keeps nothing. `read` fills the bytes from
@@ -102,7 +102,7 @@ class LogFile {
   // Durable when it returns OK; with `sync` false, once a later Sync has returned OK.
   absl::Status Append(RecordKind kind, std::string_view contents, bool sync = true);
   absl::Status Sync() const;
-  const std::shared_ptr<const formats::FileDescriptor>& file() const { return file_; }  // to be synced
+  const std::shared_ptr<const formats::FileDescriptor>& file() const { return file_; }  // for a caller that syncs it
 
   const std::string& path() const { return path_; }
   const LogMark& end() const { return end_; }
@@ -121,7 +121,7 @@ class LogFile {
   std::shared_ptr<const formats::FileDescriptor> file_;
   uint64_t epoch_;
   LogMark end_;
-  int64_t bytes_ = 0;     // of the records
+  int64_t bytes_ = 0;     // size of the records
   int64_t zeros_to_ = 0;  // end of the zeros written ahead
 };
 

@@ -14,8 +14,8 @@
 namespace causeway::server {
 
 struct PruneLimits {
-  int64_t keep = 0;                  // snapshots of a fragment
-  int64_t max_update_log_bytes = 0;  // of all fragments; updates after a fragment's newest snapshot stay anyway
+  int64_t keep = 0;                  // number of snapshots kept of each fragment
+  int64_t max_update_log_bytes = 0;  // bound over all fragments; updates after a fragment's newest snapshot stay
   core::Version kept = -1;           // snapshots of that version stay, too
 };
 
@@ -25,7 +25,7 @@ absl::StatusOr<std::vector<std::string>> PruneRows(Database& database, core::Fra
                                                    const PruneLimits& limits);
 
 absl::StatusOr<std::vector<int64_t>> LiveSegments(Database& database);
-absl::StatusOr<std::vector<std::string>> LiveSnapshots(Database& database);  // names of files
+absl::StatusOr<std::vector<std::string>> LiveSnapshots(Database& database);  // their file names
 
 // Forgets an interrupted seed: without the run's record, nothing names its snapshots.
 absl::Status ForgetUnfinishedSeed(Database& database);

@@ -32,7 +32,7 @@ struct EvalLoss {
 
   std::optional<double> start;
   std::optional<double> latest;
-  std::vector<core::Version> versions;     // of the latest
+  std::vector<core::Version> versions;     // the versions that `latest` evaluated
   std::map<core::SiteId, OfSite> by_site;  // the latest of each site that evaluates on its own data
 };
 
@@ -59,9 +59,9 @@ struct ContributionRecord {
 
 // The codecs of a round, where the coordinator chooses them. The up codec of a version is known since the round before.
 struct RoundCodecs {
-  core::CodecId up = core::CodecId::kFloat32;       // of its contributions
-  core::CodecId down = core::CodecId::kFloat32;     // of its update
-  core::CodecId next_up = core::CodecId::kFloat32;  // of contributions to the version that it makes
+  core::CodecId up = core::CodecId::kFloat32;       // the round's contributions
+  core::CodecId down = core::CodecId::kFloat32;     // the round's update
+  core::CodecId next_up = core::CodecId::kFloat32;  // contributions to the version that the round makes
 
   friend bool operator==(const RoundCodecs&, const RoundCodecs&) = default;
 };
@@ -70,21 +70,21 @@ struct RoundCodecs {
 struct RoundRecord {
   struct Contributor {
     core::SiteId site;
-    core::Version base = 0;  // of its contribution, at most the round's
+    core::Version base = 0;  // its contribution's base, at most the round's
     float weight = 0;        // λ, normalised
-    float factor = 1;        // by which its values are scaled
+    float factor = 1;        // its values are scaled by this
     friend bool operator==(const Contributor&, const Contributor&) = default;
   };
   core::FragmentId fragment = 0;
   core::Version base = 0;                 // makes version base + 1
   std::vector<Contributor> contributors;  // in bytewise order of site
   core::OuterParameters outer;
-  std::vector<core::SiteId> sites;  // those that share the data from here on
+  std::vector<core::SiteId> sites;  // the sites that share the data from here on
   std::string reason;
   std::optional<RoundCodecs> codecs;  // none: as the run's config says
-  int64_t run_tokens = 0;             // of all contributions merged into the fragment, this round's, too
-  int64_t revision = 0;               // of the settings, by which it was decided; 0: those that the run began with
-  // Set: it merged nothing, and its version has the parameters of this one, which has a snapshot.
+  int64_t run_tokens = 0;             // tokens of all contributions merged into the fragment, this round's, too
+  int64_t revision = 0;               // the settings' revision that decided it; 0: those that the run began with
+  // If set, the round merged nothing: its version has the parameters of this older one, which has a snapshot.
   std::optional<core::Version> rolled_back_to;
 
   friend bool operator==(const RoundRecord&, const RoundRecord&) = default;
@@ -92,19 +92,19 @@ struct RoundRecord {
 
 // Facts about a fragment's version, besides its parameters.
 struct VersionFacts {
-  std::optional<core::CodecId> up;  // of contributions to it; none: as the run's config says
-  int64_t run_tokens = 0;           // of all contributions merged until it
+  std::optional<core::CodecId> up;  // the codec of contributions to it; nullopt: as the run's config says
+  int64_t run_tokens = 0;           // tokens of all contributions merged up to it
 
   friend bool operator==(const VersionFacts&, const VersionFacts&) = default;
 };
-VersionFacts FactsOf(const RoundRecord& round);  // of the version that it makes
+VersionFacts FactsOf(const RoundRecord& round);  // facts of the version that the round makes
 
 // A merged round: its digest, and the update as sites receive it. A digest that differs from an earlier life's is
 // DATA_LOSS; an update that an earlier life stored is not stored again.
 struct MergedRecord {
   core::FragmentId fragment = 0;
   core::Version base = 0;
-  uint64_t digest = 0;                        // of the anchor at base + 1
+  uint64_t digest = 0;                        // the digest of the anchor at base + 1
   std::vector<ChunkPtr> update;               // released as soon as it is written
   std::function<void(const Extent&)> stored;  // called before `durable`: where the update can be read from now on
 };
@@ -148,7 +148,7 @@ struct JournalEntry {
   std::optional<ModelRecord> model;
   std::optional<EvalLoss> eval_loss;
   std::optional<core::DataOfSites> data;
-  core::SettingsChain settings;  // those that come; on the disk before the entry is durable, whatever the mode
+  core::SettingsChain settings;  // new revisions; on the disk before the entry is durable, also if `relaxed`
   std::vector<Event> events;
   std::string continues;          // a lineage whose versions this state has taken over; empty: unchanged
   std::function<void()> durable;  // on the journal's thread; may Commit, must not block on the journal
@@ -157,14 +157,14 @@ struct JournalEntry {
 // ---- Out ----
 
 struct JournalIdentity {
-  uint64_t epoch = 0;  // of this life
+  uint64_t epoch = 0;  // the epoch of this life
   std::string lineage;
   std::vector<std::string> former_lineages;  // oldest first
   std::string continues;                     // one of them, whose versions equal this one's bit by bit; empty: none
-  std::string secret;                        // that copies of this directory share: it proves what they have told sites
+  std::string secret;                        // shared by copies of this directory; proves what they have told sites
   // The life before was killed, or its machine lost power, while it acknowledged what was not yet synced.
   bool may_have_lost_its_end = false;
-  // Each life that began so, and its versions then: of what earlier lives have told, newer ones are not this state's.
+  // A life that began so, and its versions then: newer ones that earlier lives have told of are not this state's.
   struct Floor {
     uint64_t epoch = 0;
     std::map<core::FragmentId, core::Version> versions;
@@ -176,29 +176,29 @@ struct StoredContribution {
   core::SiteId site;
   core::Admitted admitted;
   Extent extent;
-  float weight = 0;  // in a decided round
-  float factor = 1;  // too
+  float weight = 0;  // λ in a decided round
+  float factor = 1;  // its scale in a decided round
 };
 
 struct StoredRound {
   RoundRecord record;
-  std::optional<uint64_t> digest;                 // nothing: a crash came before
+  std::optional<uint64_t> digest;                 // nullopt: a crash came before the merge
   std::vector<StoredContribution> contributions;  // in bytewise order of site; empty once pruned
   Extent update;                                  // segment 0: not stored, or pruned
 };
 
 struct StoredFragment {
   core::Version snapshot = 0;            // version of the newest snapshot
-  std::vector<StoredRound> to_replay;    // decided after it, in order
-  std::vector<StoredRound> updates;      // up to it, whose update is still stored, in order
-  VersionFacts facts;                    // of that version
-  std::vector<StoredContribution> open;  // admitted, not decided; in bytewise order of site
+  std::vector<StoredRound> to_replay;    // rounds decided after it, in order
+  std::vector<StoredRound> updates;      // rounds up to it whose update is still stored, in order
+  VersionFacts facts;                    // facts of the snapshot's version
+  std::vector<StoredContribution> open;  // contributions that wait for a decision; in bytewise order of site
 };
 
 // Everything but arrays and payloads.
 struct StoredRun {
-  std::string run_config;        // of the previous life; empty at the first start
-  core::SettingsChain settings;  // that changed it, all of them
+  std::string run_config;        // the previous life's; empty at the first start
+  core::SettingsChain settings;  // all changes of run_config
   RunRecord run;                 // empty before the seed
   ModelRecord model;             // together with `run`, unless that is empty
   core::RoundState rounds;       // complete: with versions and contributions

@@ -22,7 +22,7 @@ inline constexpr int64_t kMaxCommands = 100'000;
 absl::StatusOr<std::optional<std::string>> ReadMeta(Database& database, std::string_view key);
 absl::Status WriteMeta(Database& database, std::string_view key, SqlValue value);
 
-absl::StatusOr<uint64_t> DigestFrom(const Database& database, const std::string& text);  // of 16 hexadecimal digits
+absl::StatusOr<uint64_t> DigestFrom(const Database& database, const std::string& text);  // parses 16 hexadecimal digits
 
 // The numbers of a list in their memory representation.
 template <typename Number>
@@ -36,7 +36,7 @@ std::vector<Number> FromBlob(const std::string& blob) {
   return numbers;
 }
 
-// From four columns, `first` and those after it: segment, offset, lengths and digests of chunks.
+// Reads an extent from four columns, `first` and those after it: segment, offset, lengths and digests of chunks.
 Extent ExtentFrom(const SqlRow& row, int first);
 
 // The part of a round's row that describes its merge.
@@ -50,19 +50,19 @@ absl::StatusOr<std::optional<MergedRow>> ReadMerged(Database& database, core::Fr
 absl::Status WriteContribution(Database& database, const ContributionRecord& contribution, const Extent& extent);
 absl::Status WriteRound(Database& database, const RoundRecord& round, int64_t unix_ms);
 absl::Status WriteMerged(Database& database, const MergedRecord& merged, const Extent& update);
-// The updates of some rounds, which stay in the history: no site can fetch them any more.
+// Forgets the updates of the rounds that match: no site can fetch them any more. The rounds stay in the history.
 absl::Status LetUpdatesGo(Database& database, std::string_view condition, std::initializer_list<SqlValue> values = {});
 absl::Status WriteEvalLoss(Database& database, const EvalLoss& loss);
 absl::Status WriteData(Database& database, const core::DataOfSites& data);
 absl::Status WriteRun(Database& database, const RunRecord& run);
 absl::Status WriteModel(Database& database, const ModelRecord& model);
-absl::Status WriteSettings(Database& database, const core::SettingsChain& settings);  // after those that are there
+absl::Status WriteSettings(Database& database, const core::SettingsChain& settings);  // appends to those that are there
 // A snapshot whose file exists.
 struct SnapshotRow {
   core::FragmentId fragment = 0;
   core::Version version = 0;
-  uint64_t digest = 0;  // of the anchor
-  uint64_t hash = 0;    // of the file
+  uint64_t digest = 0;  // the anchor's digest
+  uint64_t hash = 0;    // the file's hash
   int64_t run_tokens = 0;
 };
 absl::Status WriteSnapshotRow(Database& database, const SnapshotRow& snapshot);
@@ -78,7 +78,7 @@ class EventRows {
  private:
   absl::Status Forget(Database& database, std::string_view condition, std::initializer_list<SqlValue> values);
 
-  std::optional<int64_t> bytes_;  // of all except commands; none: not counted yet in this life
+  std::optional<int64_t> bytes_;  // of all events but commands; nullopt: not yet counted in this life
 };
 
 // The sites and flags of the rules. Remembers the written rows, so that only changed ones are written again.

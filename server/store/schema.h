@@ -3,7 +3,7 @@
 // hashes are 16 hexadecimal digits, versions and site names in lists are JSON, chunk_bytes and chunk_digests hold the
 // lengths and the XXH3-64 of a payload's chunks as little-endian numbers of 32 and 64 bits.
 //
-//   meta           key, value: lineage, former_lineages, secret (service/claims.h), epoch, run_config, manifest,
+//   meta           key, value: lineage, former_lineages, secret (run/claims.h), epoch, run_config, manifest,
 //                  tensors_of_fragment; floors, unsynced_end: of lives that a relaxed journal may have cut short;
 //                  flags: seeded, started, finished, paused, stopped; eval_loss_start, eval_loss_latest,
 //                  eval_loss_versions, eval_loss_by_site; data_of_sites: fingerprints of the data that sites declared;
@@ -40,7 +40,7 @@
 
 namespace causeway::server {
 
-extern const char kTables[];  // creates them
+extern const char kTables[];  // the SQL that creates the tables
 
 // The path of a state directory's rows, and the path at which a start builds them first.
 std::string IndexPath(const std::string& state_dir);
@@ -64,8 +64,8 @@ absl::StatusOr<uint64_t> LastEpoch(Database& database);  // 0: none
 
 // Raises the epoch, and creates a lineage if there is none or a new one is requested. In a transaction of the caller.
 absl::StatusOr<JournalIdentity> BeginLife(Database& database, bool new_lineage);
-// From the next life on, that lineage is a former one, which this state continues: the present one, too, which a new
-// one then replaces. Contributions that are not merged, and all updates, are let go. In a transaction of the caller.
+// From the next life on, `lineage` and the present lineage are former ones, and a new one replaces them: this state
+// continues `lineage`. Contributions that are not merged, and all updates, are dropped. In a transaction of the caller.
 absl::Status Continue(Database& database, const std::string& lineage);
 // Adds the present versions to the floors, of which it keeps the newest. In a transaction of the caller.
 absl::Status RecordFloor(Database& database, JournalIdentity& identity);

@@ -33,7 +33,7 @@ namespace causeway::server {
 
 struct DiskDamage {
   std::string file;
-  int64_t offset = 0;  // of the damage, or its beginning
+  int64_t offset = 0;  // where the damage is, or begins
   std::string cause;
   std::string cure;
   bool in_log = false;
@@ -46,7 +46,7 @@ struct ScrubFigures {
   int64_t bytes = 0;                // read by the last completed pass
   int64_t ended_unix_ms = 0;        // end of that pass; 0: none has ended
   int64_t bytes_now = 0;            // read by the pass in progress
-  std::vector<DiskDamage> damages;  // found by either
+  std::vector<DiskDamage> damages;  // found by either pass
 };
 
 // Determines when the next piece may be read, so that `bytes_per_s` is not exceeded. Unused time is not made up.
@@ -95,8 +95,8 @@ class Scrubber {
   const ScrubOptions options_;
   ScrubPace pace_;
   int64_t failed_at_ = 0;                            // the last piece that could not be read
-  std::vector<DiskDamage> damages_;                  // of this pass
-  std::set<std::pair<std::string, int64_t>> known_;  // ever found
+  std::vector<DiskDamage> damages_;                  // found by the pass in progress
+  std::set<std::pair<std::string, int64_t>> known_;  // file and offset of each damage ever found
 
   mutable core::Mutex mutex_;
   ScrubFigures figures_ ABSL_GUARDED_BY(mutex_);

@@ -61,7 +61,7 @@ class Segments {
   struct File {
     std::string path;
     std::shared_ptr<const formats::FileDescriptor> file;
-    bool is_read = false;  // soon: the kernel's cache keeps the written bytes
+    bool is_read = false;  // will be read soon, so the kernel's cache keeps its bytes
   };
   using Files = std::vector<File>;
   Files TakeUnsynced() { return std::exchange(unsynced_, {}); }

@@ -26,7 +26,7 @@ bool IsSnapshotFileName(const std::string& name);  // also of one that is being 
 // A lower bound on the size of the file.
 int64_t SnapshotBytes(const core::FragmentState& state);
 
-// Writes the file beside and renames it, durable when it returns OK; returns the hash of its bytes.
+// Writes a temporary file and renames it; durable when it returns OK. Returns the hash of its bytes.
 absl::StatusOr<uint64_t> WriteSnapshot(const std::string& path, core::FragmentId fragment,
                                        const core::FragmentState& state, uint64_t digest);
 

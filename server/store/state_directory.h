@@ -35,7 +35,7 @@ class StateDirectory {
   const formats::FileDescriptor lock_;  // held until it is closed
 };
 
-// How a coordinator that fails goes on: its state there is safe, or it is gone.
+// Advice for the operator of a coordinator that has failed: the state there is safe, or it is gone.
 std::string AfterFailure(const std::string& state_dir);
 
 }  // namespace causeway::server

@@ -33,15 +33,15 @@ class StateLog {
  public:
   // Everything that earlier lives have acknowledged.
   struct Found {
-    LogMark end;                        // of the last record
-    uint64_t epoch = 0;                 // of its writer
+    LogMark end;                        // the last record
+    uint64_t epoch = 0;                 // the last record's writer
     std::vector<std::string> changes;   // in order, the first one fills empty tables (change_set.h)
     std::vector<std::string> repaired;  // harmless faults: one sentence each, naming the file
-    std::string torn;                   // the one about the last record, with its file; empty: none
+    std::string torn;                   // the fault of a torn last record, with its file; empty: none
     int64_t first_file = 0;             // the file whose first record the rows begin with
     int64_t last_file = 0;
-    uint64_t last_digest = 0;  // of that file as read
-    // Where the log is cut: the rest of that file is let go. Empty: nowhere.
+    uint64_t last_digest = 0;  // digest of that file as it was read
+    // Where the log is cut: the rest of that file is dropped. Empty: nowhere.
     std::string cut_path;
     int64_t cut_at = 0;
   };
@@ -75,12 +75,12 @@ class StateLog {
   void Synced(const LogMark& mark);  // the log is synced up to there
 
   bool IsLong() const { return file_.bytes() > 2 * state_bytes_ && file_.bytes() > kLongBytes; }
-  absl::Status Continue(std::string_view all_rows);  // in a new file
+  absl::Status Continue(std::string_view all_rows);  // goes on in a new file
 
   // The deadline for the next mark; nothing: the end has been noted.
   std::optional<core::Clock::TimePoint> mark_due() const { return mark_due_; }
-  absl::Status Mark();                       // unless it is there already
-  void NotedElsewhere(const LogMark& mark);  // durably, where a start will look
+  absl::Status Mark();                       // notes the end in high_water, unless it is there already
+  void NotedElsewhere(const LogMark& mark);  // the mark was noted durably elsewhere, where a start will look
 
   const LogMark& end() const { return file_.end(); }
   const LogMark& synced() const { return synced_; }

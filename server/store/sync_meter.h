@@ -14,8 +14,8 @@ namespace causeway::server {
 
 struct SyncFigures {
   uint64_t count = 0;    // completed
-  double seconds = 0;    // of all of them
-  double slowest_s = 0;  // of the last 30 to 60 s; one in progress counts with its time so far
+  double seconds = 0;    // sum over all of them
+  double slowest_s = 0;  // slowest in the last 30 to 60 s; one in progress counts with its time so far
 };
 
 class SyncMeter {

@@ -243,7 +243,7 @@ class LaunchersTest(RanksTest):
         run = self.new_run(noise("a"))
         run.start_coordinator()
         for label, second, sentence in (
-            ("world", ("--rank=1", "--world=3", "--site=a"), r"ranks of a world of 2, as rank 0 is, got rank 1 of 3"),
+            ("world", ("--rank=1", "--world=3", "--site=a"), r"a world of 2 ranks, as rank 0 has, got rank 1 of 3"),
             ("site", ("--rank=1", "--world=2", "--site=b"), r"all ranks alike, got .* with site a and .* with site b"),
             ("absent", None, r"expected 2 ranks within 1\.\d s, got 1: rank 1 has not come"),
         ):

@@ -132,7 +132,7 @@ class SettingsTest(EndToEndTest):
             if setter.wait() != DONE:
                 refused = setter.log()
                 break
-        self.assertIn("of the last 64 changes of the settings none holds yet", refused)
+        self.assertIn("the last 64 changes of settings have not taken effect yet", refused)
         eventually(lambda: len(run.status()["settings"]) == 64, "the status has 64")
         run.control("resume")
         run.workers.pop("us")

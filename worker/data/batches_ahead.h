@@ -22,14 +22,14 @@ namespace causeway::worker {
 
 class BatchesAhead {
  public:
-  using Make = std::function<absl::StatusOr<Batch>(core::Step t)>;  // on any thread, one at a time
+  using Make = std::function<absl::StatusOr<Batch>(core::Step t)>;  // called on any thread, one call at a time
 
   BatchesAhead(Make make, int64_t micro_batches, bool sorted)
       : make_(std::move(make)), micro_batches_(micro_batches), sorted_(sorted) {}
   ~BatchesAhead() { Forget(); }
 
   absl::StatusOr<std::vector<PreparedBatch>> Take(core::Step t);
-  void Forget();  // nothing is made from here until the next Take
+  void Forget();  // drops what was made; no batch is made until the next Take
 
  private:
   absl::StatusOr<std::vector<PreparedBatch>> Prepare(core::Step t) const;
@@ -40,7 +40,7 @@ class BatchesAhead {
   const bool sorted_;
   core::Thread thread_;
   core::Step ahead_ = 0;                                            // the step that was or is being made; 0: none
-  std::optional<absl::StatusOr<std::vector<PreparedBatch>>> made_;  // the thread's, until it is joined
+  std::optional<absl::StatusOr<std::vector<PreparedBatch>>> made_;  // owned by the thread until it is joined
 };
 
 }  // namespace causeway::worker

@@ -19,12 +19,12 @@
 
 namespace causeway::worker {
 
-// The windows.
+// The windows of held-out text.
 struct HeldOut {
   std::shared_ptr<const Corpus> corpus;
   int64_t windows = 0;
 
-  Batch Rows(int64_t first, int64_t count) const;  // of windows from `first` on; the last one again beyond the last
+  Batch Rows(int64_t first, int64_t count) const;  // windows from `first` on; beyond the end, the last window again
 };
 
 class Evaluator {
@@ -47,7 +47,7 @@ class HostEvaluator final : public Evaluator {
 
  private:
   const HeldOut held_out_;
-  const int64_t batch_rows_;  // divide the windows
+  const int64_t batch_rows_;  // divides the number of windows
   LlamaModel model_;
 };
 
@@ -57,7 +57,7 @@ class HostEvaluator final : public Evaluator {
 absl::StatusOr<double> BigramLoss(const Corpus& corpus, int64_t vocab_size, int64_t batches, int64_t batch_rows);
 
 struct EvaluateOptions {
-  int64_t token_bytes = core::DataConfig().token_bytes;  // of a .bin without a header
+  int64_t token_bytes = core::DataConfig().token_bytes;  // bytes of a token in a .bin without a header
   int64_t sequence_length = 0;                           // tokens of a window; 0: max_position_embeddings
   int64_t sample_bytes = 200;
   uint64_t seed = 1;

@@ -14,7 +14,7 @@ namespace causeway::worker {
 
 class Arena {
  public:
-  using Place = size_t;  // of Add
+  using Place = size_t;  // returned by Add
 
   ~Arena();
 

@@ -15,7 +15,7 @@ namespace causeway::worker {
 
 class ChunkMemory {
  public:
-  explicit ChunkMemory(offload::Device* device);  // outlives it
+  explicit ChunkMemory(offload::Device* device);  // `device` outlives it
   ~ChunkMemory();
 
   // Uninitialized memory of at least that size, which begins at a page. If it cannot be pinned, it is returned

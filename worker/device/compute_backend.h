@@ -69,8 +69,8 @@ class ComputeBackend : public EncodeBackend {
  public:
   virtual void Gemm(offload::Queue queue, const GemmJob& job) = 0;
 
-  // The algorithms of matrix products that a device has chosen by measurement, for a checkpoint, and from one: the same
-  // algorithm gives the same bits. Those of another device or library are ignored.
+  // The algorithms of matrix products that a device has chosen by measurement: saved to a checkpoint, and restored from
+  // one: the same algorithm gives the same bits. Those of another device or library are ignored.
   virtual std::map<std::string, std::string> product_choices() const { return {}; }
   virtual void SetProductChoices(const std::map<std::string, std::string>&) {}
 

@@ -30,10 +30,10 @@ class DeviceAttention {
 
   virtual AttentionKind kind() const = 0;
 
-  // float32 values of a layer that Forward leaves for Backward.
+  // The number of float32 values of a layer that Forward leaves for Backward.
   virtual int64_t statistics() const = 0;
 
-  // Scratch that all layers share.
+  // The size of the scratch memory that all layers share.
   virtual int64_t buffer_bytes() const = 0;
   virtual void SetBuffer(void* memory) = 0;  // on the device; before the first call below
 

@@ -43,7 +43,7 @@ class DeviceEncoder final : public replica::ThetaEncoder {
   struct Options {
     std::optional<EncodeWay> way;  // none: the fastest
     core::SyncMemory memory = core::SyncMemory::kAuto;
-    int64_t parameters = 0;  // of all fragments
+    int64_t parameters = 0;  // the number in all fragments
     bool residuals = true;   // contributions have feedback
   };
 
@@ -61,7 +61,7 @@ class DeviceEncoder final : public replica::ThetaEncoder {
   absl::Status TakeAnchor(const replica::UnitRanges& ranges, std::span<const float> anchor, uint64_t stamp) override;
 
   const float* AnchorOf(const replica::UnitRanges& ranges, uint64_t stamp) override;
-  void AnchorWasUsed();  // by work queued on kCompute so far. For the step thread
+  void AnchorWasUsed();  // the work queued on kCompute so far reads W. For the step thread
 
  private:
   using Key = std::pair<int, int64_t>;  // a fragment's first tensor and unit, unique to it
@@ -78,12 +78,12 @@ class DeviceEncoder final : public replica::ThetaEncoder {
     Room room;
     offload::Device::Event taken = 0;
   };
-  // For the chunk being encoded; `copied` has the first two.
+  // Device memory for the chunk being encoded; kCopied uses the first two.
   struct ChunkRooms {
     Room scales, codes, bad_block;
     std::shared_ptr<char> flags;  // on the host: bad_block before and after
   };
-  // W and e of a fragment; a stamp of 0: not there.
+  // W and e of a fragment; a stamp of 0: the array is not there.
   struct OnDevice {
     Room anchor, residual;
     uint64_t anchor_stamp = 0, residual_stamp = 0;
@@ -92,7 +92,7 @@ class DeviceEncoder final : public replica::ThetaEncoder {
   static Key KeyOf(const replica::UnitRanges& ranges) { return {ranges.front().tensor, ranges.front().first}; }
 
   absl::Status Grow(Room& room, int64_t bytes);  // RESOURCE_EXHAUSTED: the room is then empty
-  // Memory for a contribution of that many bytes of θ, where none is: an allocation during a step waits for the device.
+  // Gets memory for a contribution of `bytes` of θ, if there is none: an allocation during a step waits for the device.
   void Reserve(int64_t bytes);
   bool Keeps();  // whether W and e of all fragments stay on the device; the first call decides, and logs it
   absl::Status Bring(Room& room, std::span<const float> values, uint64_t had, uint64_t stamp);
@@ -107,15 +107,15 @@ class DeviceEncoder final : public replica::ThetaEncoder {
   const Keep keep_;
   const Options options_;
   const offload::Device::Event done_, anchor_used_;
-  StagedCopies copies_;  // of W, e and θ, on kSync
+  StagedCopies copies_;  // copies W, e and θ, on kSync
   std::optional<EncodeWay> way_;
   core::Mutex mutex_;
   int64_t tickets_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, std::unique_ptr<Kept>> kept_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Kept>> free_ ABSL_GUARDED_BY(mutex_);
-  std::map<Key, OnDevice> arrays_ ABSL_GUARDED_BY(mutex_);  // entries are of one thread at a time
+  std::map<Key, OnDevice> arrays_ ABSL_GUARDED_BY(mutex_);  // an entry is used by one thread at a time
   std::optional<bool> keeps_;                               // used by the encoding thread, like all below
-  OnDevice* current_ = nullptr;                             // of the contribution being encoded
+  OnDevice* current_ = nullptr;                             // arrays of the contribution being encoded
   ChunkRooms chunk_;
   worker::ChunkMemory memory_;  // last: unpins its memory while the device exists
 };

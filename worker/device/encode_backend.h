@@ -15,8 +15,8 @@ class EncodeBackend {
   virtual offload::Device& device() = 0;
   virtual bool timed() const { return true; }  // false: durations there say nothing
 
-  // As codecs/cuda/cuda_codec.h has it, with the job's arrays and `bad_block` in device memory; for codecs that Encodes
-  // names.
+  // Encode: as in codecs/cuda/cuda_codec.h, with the job's arrays and `bad_block` in device memory; for codecs that
+  // Encodes accepts.
   virtual bool Encodes(core::CodecId codec) const = 0;
   virtual void Encode(offload::Queue queue, core::CodecId codec, const codecs::EncodeJob& job,
                       unsigned long long* bad_block) = 0;

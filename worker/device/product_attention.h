@@ -56,7 +56,7 @@ class ProductAttention final : public DeviceAttention {
   const AttentionShape shape_;
   ComputeBackend* const backend_;
   float *scores_ = nullptr, *dprobabilities_ = nullptr;
-  T *probabilities_ = nullptr, *dscores_ = nullptr;  // in place of these, where T is float32
+  T *probabilities_ = nullptr, *dscores_ = nullptr;  // the same memory as these, where T is float32
 };
 
 std::unique_ptr<DeviceAttention> MakeProductAttention(const AttentionShape& shape, ValueType type,

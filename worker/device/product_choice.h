@@ -34,7 +34,7 @@ struct ProductShape {
 
   int64_t m = 0, n = 0, k = 0, batch = 1;
   Operand a, b, c;
-  bool adds = false, in_place = false;  // β ≠ 0, and the addend is C
+  bool adds = false, in_place = false;  // adds: β ≠ 0; in_place: the addend is C
   int64_t addend_alignment = 0;
 
   static ProductShape Of(const GemmJob& job);
@@ -45,8 +45,8 @@ struct ProductShape {
 // The largest power of two up to 256 that divides the address and the bytes from one row and one matrix to the next.
 int64_t AlignmentOf(const void* data, int64_t stride_bytes, int64_t step_bytes);
 
-// Index of the fastest, by the least of its times in ms; those without times are left out. Another must be 2 % faster
-// than one before it, so that noise decides little. No times at all: 0, the library's own choice.
+// The index of the fastest algorithm, by the least of its times in ms; those without times are left out. An algorithm
+// must be 2 % faster than the earlier ones, so that noise decides little. No times at all: 0, the library's own choice.
 size_t Fastest(std::span<const std::vector<float>> times_ms);
 
 class ProductChoices {
@@ -58,7 +58,7 @@ class ProductChoices {
   std::optional<std::string> Find(const ProductShape& shape) const;  // the bytes of an algorithm
   void Set(const ProductShape& shape, const std::string& algorithm);
 
-  // For a checkpoint; empty before the first choice. Import takes those of the same device and library over its own.
+  // The choices for a checkpoint; empty before the first one. Import prefers those of this device and library to ours.
   std::map<std::string, std::string> Export() const;
   void Import(const std::map<std::string, std::string>& exported);
 

@@ -3,8 +3,7 @@
 //
 //   ToDevice   memory ─► piece 0, all threads ─► device     ToHost   device ─► piece 0 ─► memory
 //                        piece 1 ─► …            meanwhile           … ─► piece 1         meanwhile
-//
-// All on one queue. One owner thread.
+// All copies are on one queue. One owner thread.
 #pragma once
 
 #include <array>
@@ -31,9 +30,9 @@ class StagedCopies {
   StagedCopies(offload::Device* device, offload::PinnedPool* pool, int64_t most_values,
                offload::Queue queue = offload::Queue::kCompute);
 
-  // Values become those of the type on the way. Returns when `from` may change.
+  // Converts the values to `type` on the way. Returns when `from` may change.
   absl::Status ToDevice(std::span<const float> from, void* to, ValueType type);
-  // Waits for what is queued, and until all have arrived.
+  // Waits for the work that is queued, and until all values have arrived.
   absl::Status ToHost(const float* from, std::span<float> to);
 
  private:

@@ -55,9 +55,9 @@ extern "C" {
 /* The result of a call. 1 to 5 are the exit codes of causeway-worker. */
 enum causeway_status {
   CAUSEWAY_OK = 0,
-  CAUSEWAY_FAILED = 1,      /* at run time; also a call that breaks this page's rules */
-  CAUSEWAY_BAD_INPUT = 2,   /* options, model, state or buffers; nothing was started */
-  CAUSEWAY_REFUSED = 3,     /* by the coordinator */
+  CAUSEWAY_FAILED = 1,      /* an error at run time; also a call that breaks this page's rules */
+  CAUSEWAY_BAD_INPUT = 2,   /* wrong options, model, state or buffers; nothing was started */
+  CAUSEWAY_REFUSED = 3,     /* refused by the coordinator */
   CAUSEWAY_NON_FINITE = 4,  /* a value of θ is not finite: `tensor` and `index` of the error say which */
   CAUSEWAY_UNREACHABLE = 5, /* no coordinator within connect_timeout_s */
   CAUSEWAY_AGAIN = 16,      /* the time is over, or the run is paused: call again */
@@ -97,8 +97,8 @@ typedef struct causeway_error_info {
   const char* message;  /* a sentence: what was expected, what came, where */
   const char* expected; /* "" where the message does not separate the two */
   const char* got;
-  const char* tensor; /* "" where it concerns none */
-  int64_t index;      /* of the value in it, row-major; −1: none */
+  const char* tensor; /* the tensor concerned; "": none */
+  int64_t index;      /* of the value in the tensor, row-major; −1: none */
 } causeway_error_info;
 
 /* A piece of a tensor, to be moved: by causeway_site_do_work where θ is in the host's memory, else by the program. */
@@ -132,8 +132,8 @@ typedef struct causeway_block {
 typedef struct causeway_report {
   uint32_t struct_size;
   uint32_t reserved;
-  int64_t tokens; /* trained on in this step */
-  double loss;    /* of this step, nats per token; NaN: not known */
+  int64_t tokens; /* tokens trained on in this step */
+  double loss;    /* the loss of this step, nats per token; NaN: not known */
   double step_s;  /* seconds that the step took, without waits; NaN: measured by the library between calls */
 } causeway_report;
 
@@ -150,9 +150,9 @@ typedef struct causeway_buffer {
 typedef struct causeway_log_line {
   uint32_t struct_size;
   int32_t level;   /* 0 debug, 1 info, 2 warning, 3 error */
-  int64_t unix_ms; /* when */
+  int64_t unix_ms; /* when the line was logged */
   int64_t dropped; /* lines that were lost before it, because they were not taken in time */
-  char text[1008]; /* cut where it is longer */
+  char text[1008]; /* a longer line is cut */
 } causeway_log_line;
 
 /* ---- The library. Any thread. ---- */
@@ -184,7 +184,7 @@ typedef struct causeway_adamw_tensor {
   uint32_t struct_size;
   uint32_t gradient_dtype; /* CAUSEWAY_FLOAT32 or CAUSEWAY_BFLOAT16 */
   uint32_t moment_dtype;   /* the same; bfloat16 is rounded stochastically */
-  uint32_t seed;           /* of that rounding: another one in each step */
+  uint32_t seed;           /* seeds that rounding: a different one in each step */
   int64_t count;           /* values of each of these: */
   float* parameters;
   void* first_moment; /* zero before the first step, like the second */
@@ -192,7 +192,7 @@ typedef struct causeway_adamw_tensor {
   const void* gradient;
   uint16_t* bfloat16_copy; /* gets the parameters rounded to nearest; NULL: none */
   uint8_t* followed; /* NULL, or: where the copy is not the parameters rounded, they take its value first, and this 1 */
-  double gradient_scale; /* of the gradient as it is taken: 1, or -1 to maximize */
+  double gradient_scale; /* factor of the gradient: 1, or -1 to maximize */
   double lr, beta1, beta2, epsilon, weight_decay;
   int64_t step;
 } causeway_adamw_tensor;
@@ -201,7 +201,7 @@ CAUSEWAY_API int causeway_adamw_step(const causeway_adamw_tensor* tensors, int c
 /* Fills in `info` about this thread's last call; does not count as one. */
 CAUSEWAY_API int causeway_error(causeway_error_info* info);
 
-/* The oldest log line that was not taken. CAUSEWAY_AGAIN: none. The library keeps the newest 1,000. */
+/* Takes the oldest line of the log. CAUSEWAY_AGAIN: there is none. The library keeps the newest 1,000. */
 CAUSEWAY_API int causeway_log_take(causeway_log_line* line);
 
 /* ---- A run ---- */
@@ -218,7 +218,7 @@ CAUSEWAY_API int causeway_run_open(const char* options, int timeout_ms, causeway
 /* {"run_id", "site", "config": {… run.yaml, every key with its value …}}. Lives as long as the run. Any thread. */
 CAUSEWAY_API int causeway_run_json(const causeway_run* run, const char** json);
 
-/* After its sites. NULL is allowed. */
+/* Closes the run. Its sites have to be closed before. NULL is allowed. */
 CAUSEWAY_API int causeway_run_close(causeway_run* run);
 
 /* ---- A site: before it joins ---- */
@@ -297,7 +297,7 @@ CAUSEWAY_API int causeway_site_report_eval(causeway_site* site, double loss);
  * Work: DIGEST. The state lives until causeway_state_close, also after the site. */
 CAUSEWAY_API int causeway_site_capture(causeway_site* site, int timeout_ms, causeway_state** state);
 
-/* With parts = NULL: *count ← how many. Else fills in *count of them; they live until causeway_state_close. */
+/* With parts = NULL: *count ← the number of parts. Else fills in *count parts; they live until causeway_state_close. */
 CAUSEWAY_API int causeway_state_parts(const causeway_state* state, causeway_buffer* parts, int* count);
 CAUSEWAY_API int causeway_state_close(causeway_state* state);
 

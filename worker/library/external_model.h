@@ -25,7 +25,7 @@ struct ExternalModel {
   std::vector<ExternalStore::Tensor> tensors;  // one for each tensor of the manifest
   std::vector<int> given_as;                   // for each tensor of the manifest, its index in the program's list
   core::SiteData data;                         // empty: the program does not declare its data
-  std::vector<formats::ModelFile> files;       // beside the weights; of a run that knows its model itself none
+  std::vector<formats::ModelFile> files;       // needed beside the weights; empty if the run knows its model
 };
 
 // INVALID_ARGUMENT names the offending tensor and key.

@@ -43,7 +43,7 @@ class ExternalRun {
 
   absl::Status Ask();
 
-  std::vector<transport::LinkOptions> shards_;  // as config_: with the run once it is known
+  std::vector<transport::LinkOptions> shards_;  // owned like config_; names the run once it is known
   const double rank_timeout_s_;
   std::optional<core::RunConfig> config_;  // owned by the thread until `answer_` is set
   std::string json_;

@@ -82,11 +82,11 @@ class ExternalSite {
     core::Clock::TimePoint at;
     int64_t tokens = 0;
   } rated_;                               // when the token rate was last computed
-  std::optional<uint64_t> theta_digest_;  // of the restored θ
+  std::optional<uint64_t> theta_digest_;  // the restored θ's digest
   core::Step step_ = 0;                   // result or argument of the operation in progress
   SiteStateParts state_;
-  std::vector<core::Version> anchor_versions_;  // those that ReadAnchor handed out last
-  bool joined_ = false;                         // or is joining
+  std::vector<core::Version> anchor_versions_;  // the versions that ReadAnchor handed out last
+  bool joined_ = false;                         // has joined, or is joining
   bool in_run_ = false;
   bool left_ = false;
   FileGiver files_;

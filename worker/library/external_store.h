@@ -58,12 +58,12 @@ class ExternalStore final : public replica::ParameterStore {
   // Hands out an array of each tensor as kWrite pieces marked `anchor`; returns when they are done.
   absl::Status HandOutAnchor(std::vector<std::vector<float>>& tensors);
 
-  // The digest of θ as it is now (core/digest.h): of the tensors that are synced.
+  // The digest of θ as it is now (core/digest.h), over the tensors that are synced.
   absl::StatusOr<uint64_t> Digest();
 
   // ---- The program ----
   std::optional<WorkPiece> Take();                         // none: there is no work to take now
-  bool has_work() const;                                   // some that has not been taken
+  bool has_work() const;                                   // there is a piece that was not taken
   absl::Status Done(int64_t id, const absl::Status& how);  // INVALID_ARGUMENT: no such piece was taken
   // The piece is done once the program's event on the device has completed; what the device reads is waited for there.
   absl::Status DoneAfter(int64_t id, void* event);
@@ -76,20 +76,20 @@ class ExternalStore final : public replica::ParameterStore {
 
   // All waiting calls return `why` once the program has done the pieces that it took; so do all later calls.
   void End(const absl::Status& why);
-  bool has_taken_work() const;  // not done by the program yet: its memory is in use
+  bool has_taken_work() const;  // pieces that are not done yet: their memory is in use
 
  private:
   // Pieces that are awaited together.
   struct Batch {
-    size_t left = 0;   // not done
-    size_t taken = 0;  // of these, held by the program: their memory is in use
+    size_t left = 0;   // pieces that are not done
+    size_t taken = 0;  // how many of these the program holds: their memory is in use
   };
 
   absl::Status DoMove(const replica::UnitRanges& ranges, const replica::Movement& movement) override;
   absl::StatusOr<WorkPiece> Taken(const char* operation, int64_t id) const;
   std::vector<WorkPiece> PiecesOf(const replica::UnitRanges& ranges, std::span<float> padded,
                                   const WorkPiece& like) const;
-  int64_t Post(const std::vector<WorkPiece>& pieces);  // the batch's ticket
+  int64_t Post(const std::vector<WorkPiece>& pieces);  // returns the batch's ticket
   absl::Status Await(int64_t ticket);
   absl::Status Perform(const std::vector<WorkPiece>& pieces) { return Await(Post(pieces)); }
 
@@ -103,7 +103,7 @@ class ExternalStore final : public replica::ParameterStore {
   int64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t last_ticket_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<std::pair<WorkPiece, int64_t>> waiting_ ABSL_GUARDED_BY(mutex_);       // with their tickets
-  std::map<int64_t, std::pair<WorkPiece, int64_t>> taken_ ABSL_GUARDED_BY(mutex_);  // by piece, with their tickets
+  std::map<int64_t, std::pair<WorkPiece, int64_t>> taken_ ABSL_GUARDED_BY(mutex_);  // by piece's id, with their tickets
   std::map<int64_t, Batch> batches_ ABSL_GUARDED_BY(mutex_);
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);
 };

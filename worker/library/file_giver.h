@@ -1,10 +1,9 @@
 // Gives the files that belong to a site's model (config.json, the tokenizer's) to the run, on a thread and a connection
 // of its own: training does not wait for them.
 //
-//   Begin ─► KeepFile: which are missing? ─► one call for each ─► again in some minutes: a coordinator may have lost
-//   them
+//   Begin ─► KeepFile: which are missing? ─► one call for each ─► again in minutes: they may be lost
 //
-// Where the run has others, a line in the log names them; nothing fails. Thread-safe.
+// If the run has other files of these names, a line in the log names them, and nothing fails. Thread-safe.
 #pragma once
 
 #include <grpcpp/client_context.h>
@@ -30,15 +29,15 @@ class FileGiver {
 
  private:
   void Run();
-  // Whether all are there, or nothing more is to be done.
+  // Returns whether all files are there, or nothing more can be done.
   bool GiveAll(v1::Coordinator::Stub& stub);
   bool Understood(const grpc::Status& status);
   void Compare(const v1::KeptFiles& kept);
-  bool WaitFor(std::chrono::nanoseconds time);  // true: it ends
+  bool WaitFor(std::chrono::nanoseconds time);  // true: the object is being destroyed
 
   const transport::LinkOptions link_;
   const std::vector<formats::ModelFile> files_;
-  bool compared_ = false, useless_ = false;  // of the thread
+  bool compared_ = false, useless_ = false;  // used by the thread alone
   core::Mutex mutex_;
   core::Condition changed_;
   bool ends_ ABSL_GUARDED_BY(mutex_) = false;

@@ -17,16 +17,16 @@ struct WorkPiece {
 
   int64_t id = 0;
   Kind kind = Kind::kRead;
-  int tensor = 0;  // of the manifest
+  int tensor = 0;  // index in the manifest
   int64_t first = 0;
   int64_t count = 0;           // values of θ, from `first`
   std::span<float> values;     // `count` values, written for kRead, else only read; empty for kDigest
   uint64_t* digest = nullptr;  // kDigest: receives the sum
-  int event = 0;               // kKeep: of the copy into `values`, which are on the device
+  int event = 0;               // kKeep: follows the copy into `values`, which are on the device
   float factor = 0;
   const float* on_device = nullptr;  // kWrite, kMix: also `values`, in the memory of the device that holds θ
   bool before_change = false;        // kRead: may be done later, before θ changes
-  bool anchor = false;               // kWrite: of the anchor, requested by ReadAnchor
+  bool anchor = false;               // kWrite: values of the anchor, requested by ReadAnchor
 };
 
 // kRead to kAdd: on float32 with the bits of replica::HostStore; on other dtypes computed in float32 and rounded as in

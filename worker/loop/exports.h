@@ -68,7 +68,7 @@ struct ExportFlags {
   std::string dtype = "float32";
 };
 
-// Before anything is started. INVALID_ARGUMENT: a flag is invalid, or the directory cannot be written to.
+// Called before anything is started. INVALID_ARGUMENT: a flag is invalid, or the directory cannot be written to.
 absl::Status CheckExportFlags(const ExportFlags& flags);
 
 struct ExportOptions {
@@ -86,14 +86,14 @@ class Exports {
           std::function<void(const std::string& path, double seconds)> written);
 
   bool enabled() const { return !options_.directory.empty(); }
-  void Begin(core::Version rounds) { exported_ = rounds; }        // those with which the site entered
+  void Begin(core::Version rounds) { exported_ = rounds; }        // the rounds with which the site entered
   bool Due(core::Version rounds);                                 // true once for each multiple
   void Write(AnchorCopy copy) { copies_.Post(std::move(copy)); }  // thread-safe
   void Finish() { copies_.Finish(); }
 
  private:
   void WriteNow(const AnchorCopy& copy) const;
-  // Where that round's export may lie: what is there is none, or of the same run. UNAVAILABLE: nowhere.
+  // The path for that round's export: free, or taken by an export of the same run. UNAVAILABLE: there is no such path.
   absl::StatusOr<std::string> PlaceOf(const std::string& name) const;
   void RemoveOld(const std::string& latest, core::Version rounds) const;
 

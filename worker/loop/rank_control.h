@@ -62,8 +62,8 @@ class RankControl {
   absl::StatusOr<RankCommand> Next();  // never kAlive
 
   // ---- All, in the same order ----
-  absl::Status Broadcast(std::span<std::byte> bytes);  // from the leader
-  absl::Status Await(Collectives::Ticket ticket);      // of the group
+  absl::Status Broadcast(std::span<std::byte> bytes);  // sends the leader's bytes to all
+  absl::Status Await(Collectives::Ticket ticket);      // awaits an operation of group()
   absl::StatusOr<std::vector<uint64_t>> GatherDigests(uint64_t mine);
 
  private:

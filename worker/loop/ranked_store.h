@@ -27,14 +27,14 @@ class RankedStore final : public replica::ParameterStore {
   core::DType dtype(int tensor) const override { return own_.store().dtype(tensor); }
   int64_t BeginRead(const replica::UnitRanges& ranges, std::span<float> staging) override;
   absl::Status AwaitRead(int64_t ticket) override;
-  replica::ThetaEncoder* encoder() override;  // none where the ranks hold different pieces
+  replica::ThetaEncoder* encoder() override;  // null where the ranks hold different pieces
 
  private:
   // The parts of a read: those from the leader's own store, and those that other ranks send.
   struct Read {
     absl::Status begun;
     std::vector<int64_t> own;
-    Collectives::Ticket received = 0;  // the last; 0: none
+    Collectives::Ticket received = 0;  // the last receive; 0: none
   };
 
   absl::Status DoMove(const replica::UnitRanges& ranges, const replica::Movement& movement) override;
@@ -43,11 +43,11 @@ class RankedStore final : public replica::ParameterStore {
   Trainer& own_;
   RankControl& control_;
   core::Mutex mutex_;
-  std::map<int64_t, Read> reads_ ABSL_GUARDED_BY(mutex_);  // by ticket, where the ranks hold different pieces
+  std::map<int64_t, Read> reads_ ABSL_GUARDED_BY(mutex_);  // keyed by ticket, where the ranks hold different pieces
   int64_t tickets_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// The followers' part.
+// A follower's part of a move, and of a read.
 absl::Status FollowMove(const RankCommand& command, Trainer& trainer, RankControl& control);
 absl::Status FollowRead(const RankCommand& command, Trainer& trainer, RankControl& control);
 

@@ -27,7 +27,7 @@ namespace causeway::worker {
 
 class RankedTrainer final : public Trainer {
  public:
-  // All outlive it. `stop` is called when another rank is to stop.
+  // The arguments outlive it. `stop` is called when another rank was asked to stop.
   RankedTrainer(Trainer& own, RankControl& control, std::function<void()> stop)
       : own_(own), control_(control), stop_(std::move(stop)) {}
 
@@ -55,11 +55,11 @@ class RankedTrainer final : public Trainer {
   RankControl& control_;
   const std::function<void()> stop_;
   RankedStore store_{own_, control_};
-  std::optional<int64_t> run_tokens_;  // where the schedule stands; none: its steps count
-  absl::Status told_;                  // of Change and SetSites, which return none
+  std::optional<int64_t> run_tokens_;  // at which the schedule stands; nullopt: it counts steps
+  absl::Status told_;                  // the status of Change and SetSites, which return none
 };
 
-// A follower's part in the run: until the leader ends it (OK), or something fails.
+// A follower's part in the run: returns when the leader ends it (OK), or something fails.
 absl::Status FollowLeader(Trainer& trainer, RankControl& control);
 
 }  // namespace causeway::worker

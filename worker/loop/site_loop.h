@@ -34,7 +34,7 @@ class Evaluations {
 
   bool possible() const { return evaluator_ != nullptr; }
   void Start(AnchorCopy copy) { copies_.Post(std::move(copy)); }
-  // By the step thread, between two steps.
+  // Evaluates a copy that waits for the step thread, which calls it between two steps.
   void BetweenSteps();
   void Finish() {
     copies_.Finish();
@@ -45,18 +45,18 @@ class Evaluations {
   void Take(AnchorCopy copy);
   void Evaluate(AnchorCopy copy);
 
-  const std::unique_ptr<Evaluator> evaluator_;  // none where the model has no loss
+  const std::unique_ptr<Evaluator> evaluator_;  // null where the model has no loss
   Site& site_;
   TrainingLog* const log_;
   core::Mutex mutex_;
-  std::optional<AnchorCopy> waiting_ ABSL_GUARDED_BY(mutex_);  // for the step thread
+  std::optional<AnchorCopy> waiting_ ABSL_GUARDED_BY(mutex_);  // a copy for the step thread
   NewestCopy copies_{[this](AnchorCopy copy) { Take(std::move(copy)); }};
 };
 
 // How long the run is, and how far it has come.
 struct RunLength {
   core::Step steps = 0;  // 0: open
-  int64_t tokens = 0;    // of all sites; 0: open
+  int64_t tokens = 0;    // tokens of all sites; 0: open
   int64_t run_tokens = 0;
 
   bool EndsAfter(core::Step step) const { return (steps > 0 && step >= steps) || (tokens > 0 && run_tokens >= tokens); }
@@ -69,13 +69,13 @@ class StepPace {
                        std::optional<core::OffloadProgress> offload);
   void Enter() { report_.compute_s = 0; }
 
-  bool ProgressDue();  // a line for people, every ten
+  bool ProgressDue();  // whether a line for people is due, by time
   // "step 1200 of 2000: loss 1.6294, 14200 tokens/s, computes 96 % of the time, optimizer 1.2 ms a step, about 3m left"
   std::string ProgressLine(const RunLength& length, const core::Progress& progress) const;
 
  private:
   TrainingReport report_;
-  int64_t counted_ = 0;  // steps
+  int64_t counted_ = 0;  // steps counted so far
   core::Clock::TimePoint window_begin_ = core::SystemClock().Now();
   int64_t window_tokens_ = 0;
   core::Clock::TimePoint shown_ = core::SystemClock().Now();
@@ -104,17 +104,17 @@ class Checkpoints {
 
 class SiteLoop {
  public:
-  // All outlive it; the log may be null.
+  // The arguments outlive it; the log may be null.
   SiteLoop(Trainer& trainer, Site& site, Checkpoints& checkpoints, Exports& exports, TrainingLog* log);
 
-  absl::Status Run();  // until the last step: OK. CANCELLED when asked to stop
+  absl::Status Run();  // returns OK after the last step, CANCELLED when asked to stop
   void SaveCheckpoint() { checkpoints_.Save(step_, trainer_, site_); }
   absl::Status DumpLocal(const std::string& path);
 
  private:
   absl::Status TakeStep(core::Step step);
   void TakePlace(core::Step step);
-  void TakeSettings(core::Step step);  // as of this step
+  void TakeSettings(core::Step step);  // takes over the settings of this step
   RunLength Length() const;
   void Show();
   void PostExport();
@@ -129,7 +129,7 @@ class SiteLoop {
   std::vector<core::SiteId> sites_;
   core::Step step_ = 0;
   int64_t stays_ = 0;
-  const core::RunConfig* taken_ = nullptr;  // by the trainer, of the site's settings; null: those it was made with
+  const core::RunConfig* taken_ = nullptr;  // the settings that the trainer has taken; null: its first
 };
 
 }  // namespace causeway::worker

@@ -36,14 +36,14 @@ class SiteRanks {
   int world() const { return options_.place.world; }
   RankControl& control() { return *control_; }
 
-  // For this rank's trainer. `stop_requested`: of this rank; any thread.
+  // The ranks as this rank's trainer needs them. `stop_requested` asks about this rank; called on any thread.
   TrainerRanks ForTrainer(std::function<bool()> stop_requested);
 
   // ---- The leader ----
 
   // From now on notifies followers that the leader is alive; `stop` is called if a follower is found to have failed.
   void StayAlive(std::function<void()> stop);
-  // The end for all ranks: `done`, or why not.
+  // Ends the run for all ranks: `done`, or `why` not.
   void End(bool done, const std::string& why);
   absl::Status failure();  // OK, or the failure found by StayAlive. Any thread
 

@@ -44,18 +44,18 @@ struct DeviceChoice {
   std::string offload_k;               // overrides the run's offload.k at this site; empty: the run's
   std::string resident_share;          // overrides offload.resident_share likewise
   std::string cuda_libs;               // where cuBLASLt and cuDNN are looked for first; empty: where the system looks
-  bool overlaps = true;                // as DeviceSettings'
+  bool overlaps = true;                // as in DeviceSettings
 };
 
-// For tests: --device=`name` opens this one, such as a device emulated on the processor; the host's collectives sum the
-// gradients of its ranks. At most one, before the flags are read.
+// For tests: --device=`name` opens the device that `open` makes, such as a device emulated on the processor; the host's
+// collectives sum the gradients of its ranks. At most one, before the flags are read.
 void AddDevice(std::string name, std::function<std::unique_ptr<ComputeBackend>()> open);
 
 // INVALID_ARGUMENT: no such device, not in this build, or its driver or a library is missing; before anything has
 // joined.
 absl::Status CheckDevice(const DeviceChoice& choice);
 
-// As MakeTrainer, on a device. INVALID_ARGUMENT: a model or setting that the device does not take, too.
+// Like MakeTrainer, on a device. INVALID_ARGUMENT: a model or setting that the device does not take, too.
 absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& choice, core::RunConfig config,
                                                          const core::SiteId& site, const TrainerFiles& files);
 

@@ -25,13 +25,13 @@ namespace causeway::worker {
 
 class TrainingLog {
  public:
-  // Null where the path is empty. UNAVAILABLE, with the path, if it cannot be opened for appending.
-  // `step_period_s`: the least between two lines of steps; 0: a line each.
+  // Null where the path is empty. UNAVAILABLE, with the path, if it cannot be opened for appending. `step_period_s`:
+  // the shortest time between two lines of steps; 0: each step has a line.
   static absl::StatusOr<std::unique_ptr<TrainingLog>> Open(const std::string& path, core::SiteId site,
                                                            double step_period_s = 0);
   ~TrainingLog();
 
-  // A line where one is due.
+  // Writes a line if one is due.
   void Step(int64_t unix_ms, const core::Progress& progress, core::Version rounds);
   void Eval(int64_t unix_ms, double loss, const std::vector<core::Version>& versions);
   void Checkpoint(int64_t unix_ms, core::Step step, double seconds);

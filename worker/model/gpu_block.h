@@ -38,16 +38,16 @@ class GpuRope {
   const AttentionShape shape_;
   Arena* const arena_;
   ComputeBackend* const backend_;
-  const Rope tables_;  // stays, for it is copied when the queue gets there
+  const Rope tables_;  // outlives the queued copy
   Arena::Place cosines_, sines_;
 };
 
-// The blocks of a model share:
+// The objects that all blocks of a model share.
 template <typename T>
 struct GpuBlocks {
   LlamaShape shape;
   Recompute recompute = Recompute::kNone;
-  bool apart = false;  // W later than I
+  bool apart = false;  // W (BackwardWeight) comes later than I (BackwardInput)
   GpuLayers<T>* layers = nullptr;
   GpuRope<T>* rope = nullptr;
   DeviceAttention* attention = nullptr;
@@ -62,7 +62,7 @@ struct GpuBlocks {
 template <typename T>
 class GpuBlock {
  public:
-  using Firsts = std::array<int64_t, kBlockTensors>;  // of its tensors in the flat arrays
+  using Firsts = std::array<int64_t, kBlockTensors>;  // where its tensors begin in the flat arrays
 
   // Asks the arena for memory, which it shares with `first`, the model's first block, where values are made again.
   GpuBlock(const GpuBlocks<T>* blocks, const Firsts& firsts, const GpuBlock* first);
@@ -102,7 +102,7 @@ class GpuBlock {
             .w = parameters == nullptr ? nullptr : parameters + firsts_[kInputNorm],
             .scale = Floats(kept_.input_scale)};
   }
-  // Without the norms' weights.
+  // The gradients of all weights but the norms'.
   void FeedForwardWeight(float* gradients, const T* doutput);
   void AttentionWeight(float* gradients, const T* dmiddle);
 

@@ -3,7 +3,7 @@
 //   Forward: x ─► norm
 //   BackwardInput, by chunks of rows: ─► head ─► logits ─► classifier: losses, and the logits become their gradients ─►
 //                                     gradients of the norm's output and of the head's weight; then of x and the norm
-//   BackwardWeight: of a pipeline's stage, whose W comes later
+//   BackwardWeight: for a pipeline's stage, whose W comes later
 //
 // Logits are the largest array of many models, and so only a chunk of them is in memory, except where W comes later and
 // needs the gradients of all. A weight's gradient adds up over chunks in their order.
@@ -63,7 +63,7 @@ class LossRows {
  private:
   offload::Device* const device_;
   offload::PinnedPool pool_;
-  std::vector<offload::PinnedPool::Array> rows_;  // of each batch
+  std::vector<offload::PinnedPool::Array> rows_;  // the losses of each batch
   size_t batches_ = 0;
   std::vector<absl::Status> not_pinned_;
   offload::Device::Event here_;
@@ -74,11 +74,11 @@ class GpuHead {
  public:
   struct Settings {
     int64_t rows = 0, hidden = 0, vocab = 0;
-    int64_t norm = 0, weight = 0;  // in the flat arrays
-    bool apart = false;            // W later than I
-    int64_t logits_bytes = 0;      // in memory at most, but for one row, unless apart
+    int64_t norm = 0, weight = 0;  // where they begin in the flat arrays
+    bool apart = false;            // W comes later than I
+    int64_t logits_bytes = 0;      // most in memory, but at least one row; ignored if apart
   };
-  // Which are added to.
+  // The arrays to which gradients are added.
   struct Gradients {
     float *norm = nullptr, *weight = nullptr;
   };

@@ -32,7 +32,7 @@ namespace causeway::worker {
 // Tokens with more rows than a share come first: their shares are partial sums.
 struct EmbeddingShares {
   std::vector<int32_t> order;                 // rows sorted by token, those of one token ascending
-  std::vector<int32_t> tokens, begins, ends;  // of each share: order[begins] to order[ends − 1]
+  std::vector<int32_t> tokens, begins, ends;  // for each share, rows order[begins] to order[ends − 1]
   std::vector<int32_t> split;                 // first share of each token with several, and the end of the last
 
   void Assign(std::span<const int32_t> of_rows);
@@ -48,7 +48,7 @@ struct PreparedBatch {
   }
 
   Batch batch;
-  EmbeddingShares shares;  // for a device
+  EmbeddingShares shares;  // empty unless sorted, for a device
 };
 
 class GpuBatch {
@@ -63,7 +63,7 @@ class GpuBatch {
   const int32_t* tokens() const { return At(kTokens); }
   const int32_t* targets() const { return At(kTargets); }
 
-  // EmbeddingShares on the device, and their numbers.
+  // EmbeddingShares on the device, and how many there are.
   const int32_t* order() const { return At(kOrder); }
   const int32_t* share_tokens() const { return At(kShareTokens); }
   const int32_t* share_begins() const { return At(kShareBegins); }
@@ -81,7 +81,7 @@ class GpuBatch {
 
   Arena* const arena_;
   offload::Device* const device_;
-  const int64_t most_rows_, stride_;  // in values; of a part
+  const int64_t most_rows_, stride_;  // stride: values of a part
   Arena::Place place_ = 0;
   offload::PinnedPool pool_;
   struct Staged {
@@ -95,8 +95,8 @@ class GpuBatch {
 
 // A Llama on a device: the values that backward recomputes, and the row sizes that a GPU supports.
 
-// Recomputed in backward instead of kept: nothing; normed values and SwiGLU's output; all except a block's input. The
-// bits are the same.
+// The values that backward recomputes: none; normed values and SwiGLU's output; all except a block's input. The bits
+// are the same.
 enum class Recompute { kNone, kNormSwiglu, kBlock };
 inline constexpr Recompute kAllRecompute[] = {Recompute::kNone, Recompute::kNormSwiglu, Recompute::kBlock};
 const char* RecomputeName(Recompute recompute);  // "none", "norm_swiglu", "block"
@@ -151,7 +151,7 @@ class GpuLayers {
  private:
   int64_t RowsOf(const Map& map) const { return map.rows == 0 ? shape_.rows : map.rows; }
   int64_t NormShares() const;
-  // Both halves in one kernel; false if rows are no packs of 16 bytes or too long for it.
+  // Does both halves in one kernel; false if rows are not packs of 16 bytes, or are too long for it.
   template <int kPacks>
   bool NormBackwardIn(const PassedNorm& norm, const T* addend, T* dx) const;
   void AddNormPartials(float* dw) const;

@@ -30,18 +30,18 @@ namespace causeway::worker {
 class GpuLlama {
  public:
   struct Options {
-    int64_t batch_rows = 0;  // of `sequence` tokens
+    int64_t batch_rows = 0;  // rows of `sequence` tokens
     int64_t sequence = 0;
     ValueType type = ValueType::kFloat32;
     Recompute recompute = Recompute::kNone;
-    int64_t logits_bytes = int64_t{1} << 30;               // of those that are in memory at once, except in a stage
-    int64_t room_bytes = 0;                                // of each of rooms(); multiples of 256
-    std::shared_ptr<DeviceAttention> attention = nullptr;  // of these rows and this type; null: the backend's
+    int64_t logits_bytes = int64_t{1} << 30;               // most in memory at once, except in a stage
+    int64_t room_bytes = 0;                                // the size of each of rooms(); a multiple of 256
+    std::shared_ptr<DeviceAttention> attention = nullptr;  // for these rows and this type; null: the backend's
 
-    // One of a pipeline, for one micro-batch at a time.
+    // A stage of a pipeline, for one micro-batch at a time.
     struct Stage {
       StageRange range;
-      std::vector<int64_t> firsts;  // of each tensor in the flat arrays, and of the tied head's gradient
+      std::vector<int64_t> firsts;  // places of the tensors and the tied head's gradient in the flat arrays
     };
     std::optional<Stage> stage = std::nullopt;  // none: the whole model
   };

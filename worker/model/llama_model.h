@@ -51,7 +51,7 @@ class LlamaModel {
   StageActivations kept_;
   std::vector<LayerGradients> scratch_;  // one, or none for a model that only goes forward
   std::vector<float> below_;             // the gradient below the current block
-  std::vector<float> tied_head_;         // the head's gradient where it is the embedding, until the step's last
+  std::vector<float> tied_head_;         // the head's gradient where it is the embedding, until the last micro-batch
 };
 
 }  // namespace causeway::worker

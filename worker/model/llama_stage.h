@@ -32,7 +32,7 @@ struct Batch {
   std::vector<int32_t> targets;
 };
 
-// Ends a step's sums where the embedding is the head: the head's is added to the embedding's, and begins anew.
+// Ends a step's sums where the embedding is the head: adds the head's to the embedding's, and zeroes it.
 void AddTiedHead(std::span<float> head, std::span<float> embedding);
 
 // Micro-batch `index` of `count` equal ones.
@@ -49,10 +49,10 @@ struct StageRange {
   }
 };
 
-// A micro-batch keeps from F to W:
+// The values that a micro-batch keeps from F to W.
 struct StageActivations {
-  std::vector<BlockActivations*> blocks;                   // of each layer; one and the same if none goes back
-  std::vector<float> output, normed_output, output_scale;  // of the last layer, where the head is
+  std::vector<BlockActivations*> blocks;                   // by layer; all the same one if there is no backward pass
+  std::vector<float> output, normed_output, output_scale;  // the last layer's, where the head is
   std::vector<float> probabilities;                        // [rows, vocab_size]
 };
 
@@ -65,11 +65,11 @@ struct LayerGradients {
   std::vector<float> doutput;  // [rows, hidden]
 };
 
-// A micro-batch keeps from I to W:
+// The values that a micro-batch keeps from I to W.
 struct StageGradients {
   std::vector<LayerGradients*> layers;
-  std::vector<float> dnormed;    // of the head's norm
-  std::vector<float> dembedded;  // of the embedding
+  std::vector<float> dnormed;    // the gradient of the head's norm's output
+  std::vector<float> dembedded;  // the gradient of the embedding's output
 };
 
 class LlamaStage {
@@ -84,14 +84,14 @@ class LlamaStage {
   // The index of the head's gradient: its tensor, or one past the manifest's where the embedding is the head.
   int head_gradient() const { return config_.tie_word_embeddings ? final_norm() + 1 : head(); }
 
-  // The buffers that do not belong to a layer.
+  // Allocates the buffers that do not belong to a layer.
   void Prepare(StageActivations& kept) const;
   void Prepare(StageGradients& between) const;
 
-  // `input` is empty where the embedding is, `output` where the head is. The mean loss, 0 without the head.
+  // `input` is empty where the embedding is, `output` where the head is. Returns the mean loss, 0 without the head.
   double Forward(const Tensors& weights, const Batch& batch, std::span<const float> input, StageActivations& kept,
                  std::span<float> output) const;
-  // The gradient of `scale` times the mean loss. `doutput` is empty where the head is, `dinput` where the embedding is.
+  // The gradient of `scale` times the mean loss; `doutput` is empty where the head is, `dinput` where the embedding is.
   void BackwardInput(const Tensors& weights, const Batch& batch, float scale, std::span<const float> doutput,
                      StageActivations& kept, StageGradients& between, std::span<float> dinput) const;
   void BackwardWeight(const Batch& batch, const StageActivations& kept, const StageGradients& between,
@@ -99,7 +99,7 @@ class LlamaStage {
 
   // Called when the gradients of this tensor and of all after it are final.
   using OnFinal = std::function<void(int tensor)>;
-  // `scratch` and `below` are any layer's.
+  // `scratch` and `below` are buffers for one layer at a time.
   void Backward(const Tensors& weights, const Batch& batch, float scale, std::span<const float> doutput,
                 StageActivations& kept, LayerGradients& scratch, std::vector<float>& below,
                 const MutableTensors& gradients, std::span<float> dinput, const OnFinal& on_final = nullptr) const;

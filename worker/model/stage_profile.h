@@ -19,7 +19,7 @@ namespace causeway::worker {
 //
 // Takes the best of several passes: other load on the machine only makes them slower. Blocks its caller.
 struct MachineSpeeds {
-  double flops = 0;  // of a matrix product, float32, by the threads of BLAS
+  double flops = 0;  // FLOP a second of a float32 matrix product on BLAS's threads
   // Bytes a second that one thread reads out of arrays of 256 KiB, 8 MiB and 256 MiB.
   double l2 = 0, l3 = 0, dram = 0;
 };
@@ -28,6 +28,6 @@ MachineSpeeds MeasureMachine();
 
 // The object of plan/pipeline_costs.h. INVALID_ARGUMENT: a run with another kind of model.
 absl::StatusOr<std::string> ProfileStages(const core::RunConfig& config, int passes = 25);
-absl::StatusOr<std::string> ProfileRunYaml(const std::string& path);  // and its errors
+absl::StatusOr<std::string> ProfileRunYaml(const std::string& path);  // also returns the file's errors
 
 }  // namespace causeway::worker

@@ -23,7 +23,7 @@ using MutableTensors = std::vector<std::span<float>>;
 class TensorValues {
  public:
   explicit TensorValues(const core::Manifest& manifest);  // all zero
-  // Over memory of that size, which outlives the object.
+  // Over memory of the manifest's size, which outlives the object.
   TensorValues(const core::Manifest& manifest, std::span<float> memory);
   TensorValues(TensorValues&&) = default;
   TensorValues& operator=(TensorValues&&) = default;

@@ -51,12 +51,12 @@ class DeviceOptimizer final : public InnerOptimizer {
                   std::unique_ptr<DeviceState> state, ComputeBackend* backend);
 
   bool has_moments() const { return core::HasMoments(config_.optimizer); }
-  // A step of resident parameters that take one rule.
+  // Updates resident parameters that share one rule.
   void StepPart(const offload::AdamWParameters& adamw, int64_t first, int64_t count);
 
   const core::InnerConfig config_;
   const core::Manifest manifest_;
-  const std::string reason_;  // for the place of the state
+  const std::string reason_;  // why the state lies where it does
   ComputeBackend* const backend_;
   const std::unique_ptr<DeviceState> state_;
   int64_t steps_taken_ = 0;

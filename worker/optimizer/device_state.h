@@ -38,7 +38,7 @@ namespace causeway::worker {
 // bit of θ. Pure, except for the calibration.
 struct Residency {
   int64_t resident = 0;        // values whose state lies on the device, the first ones
-  offload::SubgroupPlan plan;  // of the others
+  offload::SubgroupPlan plan;  // for the other values
   Recompute recompute = Recompute::kNone;
   std::string reason;  // for people
 
@@ -48,9 +48,9 @@ struct Residency {
 struct ResidencyNeeds {
   int64_t parameters = 0;
   ValueType type = ValueType::kFloat32;
-  int64_t free_bytes = 0;              // of device memory
+  int64_t free_bytes = 0;              // free device memory
   std::optional<Recompute> recompute;  // none: the first for which there is memory
-  int64_t evaluation_bytes = 0;        // of device memory, later
+  int64_t evaluation_bytes = 0;        // device memory that evaluations will take
   // The bytes of the model, without the optimizer, with rooms of that size.
   std::function<absl::StatusOr<int64_t>(Recompute recompute, int64_t room_bytes)> model_bytes;
   std::function<offload::Bandwidths()> bandwidths;  // called only if needed
@@ -67,8 +67,8 @@ class DeviceState {
     int moments = 2;                       // 0: none
     Residency residency;
     GpuLlama::Rooms rooms;
-    offload::PinnedPool* pool = nullptr;  // of the host's part, and of copies
-    int64_t more_gradients = 0;           // after the manifest's: of a tied head in a stage
+    offload::PinnedPool* pool = nullptr;  // memory for the host's part, and for copies
+    int64_t more_gradients = 0;           // beyond the manifest's: a stage's tied head
     bool overlaps = true;                 // false: as ZeRO-Offload, gradients and copies in the update, for comparison
   };
 
@@ -78,11 +78,11 @@ class DeviceState {
   int64_t count() const { return count_; }
   int64_t resident() const { return resident_; }
   int64_t First(int tensor) const { return firsts_[tensor]; }
-  HostedState* hosted() const { return hosted_.get(); }  // of those that are not resident; null: there are none
+  HostedState* hosted() const { return hosted_.get(); }  // state of the values that are not resident; null: none
   const Arena& arena() const { return arena_; }
-  StagedCopies& copies() { return copies_; }  // of anything else
+  StagedCopies& copies() { return copies_; }  // for other values
 
-  // In device memory; the first and the last of resident values.
+  // Arrays in device memory; parameters and moments are those of the resident values alone.
   float* parameters() const { return arena_.At<float>(parameters_); }
   float* gradients() const { return arena_.At<float>(gradients_); }
   std::span<float> all_gradients() const { return {gradients(), static_cast<size_t>(count_ + more_gradients_)}; }

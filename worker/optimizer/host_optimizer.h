@@ -27,7 +27,7 @@ class HostOptimizer final : public InnerOptimizer {
                 const TensorValues& gradients, offload::BusSchedule& bus, const std::string& calibration_path = "",
                 const TrainerRanks& ranks = {});
 
-  // The manifest's tensors are parts of the checkpoint's tensors of the same name, from these values on; −1: not there.
+  // The manifest's tensors are parts of the checkpoint's ones of the same name, beginning at these values; −1: none.
   void HoldParts(std::vector<int64_t> firsts) { part_firsts_ = std::move(firsts); }
 
   absl::Status Step(core::Step t, double sum_of_squares) override;
@@ -40,7 +40,7 @@ class HostOptimizer final : public InnerOptimizer {
   absl::Status LoadState(const formats::SafetensorsFile& file) override;
 
  private:
-  // For AdamW only.
+  // The state of AdamW.
   struct AdamW {
     AdamW(const core::RunConfig& config, const core::Manifest& manifest, TensorValues& parameters,
           offload::BusSchedule& bus, const std::string& calibration_path);
@@ -48,7 +48,7 @@ class HostOptimizer final : public InnerOptimizer {
     core::ThreadTeam team;
     TensorValues first_moments, second_moments;
     offload::InterleavedUpdate update;
-    double measured_s = 0;  // of a step; the mean of recent ones
+    double measured_s = 0;  // the mean duration of recent steps
   };
 
   void StepSgd(double lr, float gradient_scale);

@@ -22,8 +22,8 @@ namespace causeway::worker {
 
 inline constexpr char kNoHostMemory[] = "the host has no room for the optimizer's state";
 
-// RESOURCE_EXHAUSTED, beginning so: the host has less memory than p, m, v and what lies beside them take, all of it
-// pinned.
+// RESOURCE_EXHAUSTED, with a message that begins so: the host has less memory than p, m, v and what lies beside them
+// take, all of it pinned.
 absl::Status CheckHostMemory(const offload::SubgroupPlan& plan, int64_t usable_bytes);
 
 class HostedState {
@@ -55,7 +55,7 @@ class HostedState {
   absl::Status Finish();
 
   core::OffloadProgress progress() const;
-  double last_update_s() const { return last_s_; }  // of the last one whose end is known; 0: none
+  double last_update_s() const { return last_s_; }  // duration of the last update known to have ended; 0: none
 
  private:
   HostedState(const offload::SubgroupPlan& plan, const Model& model);
@@ -66,10 +66,10 @@ class HostedState {
   core::ThreadTeam team_;
   offload::BusSchedule bus_;
   offload::PinnedPool::Array arrays_[3];  // p, m, v
-  int64_t queued_from_;                   // gradients of this step
-  size_t dead_rooms_ = 0;                 // in it
+  int64_t queued_from_;                   // this step's gradients are queued from here on
+  size_t dead_rooms_ = 0;                 // rooms that are dead in this step
   std::unique_ptr<offload::InterleavedUpdate> update_;
-  double measured_s_ = 0;  // of an update; the mean of recent ones
+  double measured_s_ = 0;  // the mean duration of recent updates
   double last_s_ = 0;
 };
 

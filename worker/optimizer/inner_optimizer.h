@@ -33,8 +33,7 @@ namespace causeway::worker {
 // The learning rate of a site's inner steps: over the run's steps or, with run.tokens, over the tokens of all its
 // sites.
 //
-//   lr ┤    ╭─╮            linear from lr / warmup to lr over the warm-up, then a cosine down to a tenth of lr at the
-//   end;
+//   lr ┤    ╭─╮            linear from lr / warmup to lr over the warm-up, then a cosine down to lr / 10 at the end;
 //      │   ╱   ╲           constant where the end is open or the schedule is constant
 //      │  ╱     ╲__
 //      └─┴──────────┴──►   place: step t of run.steps, or tokens of run.tokens, of which all awaited sites take
@@ -42,23 +41,23 @@ namespace causeway::worker {
 //
 // In quorum mode sites differ in speed: by steps, each would be at another learning rate at the same time. One owner
 // thread. Source: docs/trainer.md.
-// lr at `place` of `end`, in steps, whole or not; end 0: open.
+// The learning rate at `place` of `end`, in steps, whole or not; end 0: open.
 double LearningRate(const core::InnerConfig& config, double end, double place);
 
 class RateSchedule {
  public:
   explicit RateSchedule(const core::RunConfig& config) { Change(config); }
 
-  void Change(const core::RunConfig& config);  // from the next step on
+  void Change(const core::RunConfig& config);  // takes effect with the next step
   void MoveTo(int64_t run_tokens) { run_tokens_ = run_tokens; }
 
-  double At(core::Step t) const;  // of step t, which counts where run.tokens is not set
+  double At(core::Step t) const;  // the rate of step t, which counts where run.tokens is not set
 
  private:
   core::InnerConfig inner_;
   core::Step steps_ = 0;
-  double tokens_ = 0;          // of the run; 0: its steps count
-  double tokens_of_step_ = 1;  // of all awaited sites
+  double tokens_ = 0;          // the run's tokens; 0: the schedule counts steps
+  double tokens_of_step_ = 1;  // tokens that all awaited sites take in a step
   int64_t run_tokens_ = 0;
 };
 
@@ -68,8 +67,8 @@ class InnerOptimizer : public OptimizerState {
 
   RateSchedule& rate() { return rate_; }
 
-  // Takes step t with the gradients that it was made with, of that ‖g‖²: the ranks' mean, or this rank's own where
-  // momenta are averaged.
+  // Takes step t with the gradients given at construction, whose ‖g‖² is `sum_of_squares`: the ranks' mean, or this
+  // rank's own where momenta are averaged.
   virtual absl::Status Step(core::Step t, double sum_of_squares) = 0;
 
   virtual std::optional<core::OffloadProgress> progress() const = 0;  // none without state
@@ -87,9 +86,9 @@ class InnerOptimizer : public OptimizerState {
 
 std::vector<offload::DecaySegment> DecaySegmentsOf(const core::Manifest& manifest);
 bool Decays(const core::TensorSpec& spec);             // weight decay is for tensors of two and more dimensions
-float ClipFactor(double clip, double sum_of_squares);  // for gradients of that ‖g‖²; clip 0: 1
+float ClipFactor(double clip, double sum_of_squares);  // for gradients with this ‖g‖²; clip 0: 1
 
-inline constexpr char kStepsTaken[] = "steps_taken";  // in a checkpoint's metadata
+inline constexpr char kStepsTaken[] = "steps_taken";  // the key in a checkpoint's metadata
 absl::StatusOr<int64_t> ReadStepsTaken(const formats::SafetensorsFile& file);
 void AppendMoments(const core::Manifest& manifest, const TensorValues& first, const TensorValues& second,
                    std::vector<formats::TensorData>& tensors);

@@ -26,7 +26,7 @@ namespace causeway::worker {
 
 class MomentumExchange {
  public:
-  // Its part of a checkpoint: δ of each rank, and δ̄ of all ranges. Empty: nothing has been exchanged yet.
+  // The exchange's part of a checkpoint: δ of each rank, and δ̄ of all ranges. Empty: nothing has been exchanged yet.
   struct State {
     std::vector<std::vector<float>> residuals;
     std::vector<float> owned;
@@ -64,7 +64,7 @@ class MomentumExchange {
   };
   struct Bucket {
     int64_t first = 0;
-    int64_t range_bytes = 0;  // of the longest range; the others are filled up
+    int64_t range_bytes = 0;  // size of the longest range; the others are padded
     int64_t owned = 0;        // where this rank's part begins in owned_
     std::vector<Range> ranges;
     std::vector<std::byte> encoded, received, average, averages;
@@ -82,13 +82,13 @@ class MomentumExchange {
 
   const TrainerRanks ranks_;
   const std::span<const float> second_moment_;
-  std::vector<Bucket> buckets_;  // from the end of the values to their beginning
-  size_t sent_ = 0;              // buckets of this step
+  std::vector<Bucket> buckets_;  // ordered from the end of the values to their beginning
+  size_t sent_ = 0;              // how many buckets of this step
   std::span<float> momentum_;
   offload::HostArray residual_;
   std::vector<float> owned_;
-  bool carries_ = false;    // one rank: values unsent by an earlier world are still in residual_
-  std::vector<float> sum_;  // of a range, while it is averaged
+  bool carries_ = false;    // a single rank still has values in residual_ that an earlier world has not sent
+  std::vector<float> sum_;  // the sum of a range, while it is averaged
 };
 
 }  // namespace causeway::worker

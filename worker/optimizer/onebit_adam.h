@@ -64,7 +64,7 @@ class VarianceFreeze {
 
  private:
   bool automatic_;
-  int64_t given_;  // the step, where it is not automatic
+  int64_t given_;  // the step to freeze at, where it is not automatic
   double beta2_;
   int64_t delta_;
   std::deque<float> norms_;  // as float, so that a restored run makes the same decisions as an uninterrupted one
@@ -74,7 +74,7 @@ class VarianceFreeze {
 
 class OnebitAdam {
  public:
-  // Both moments of all values; they outlive this.
+  // `first_moment` and `second_moment` are those of all values, and outlive this object.
   OnebitAdam(const core::InnerConfig& config, const core::Manifest& manifest, const TrainerRanks& ranks,
              std::span<float> first_moment, std::span<const float> second_moment);
 
@@ -108,7 +108,7 @@ class OnebitAdam {
   VarianceFreeze freeze_;
   MomentumExchange exchange_;
   int64_t taken_from_ = 0;  // gradients of this step from here on are in m
-  // The file is written from these.
+  // The values that a checkpoint's file is written from.
   std::vector<float> norms_;
   MomentumExchange::State gathered_;
 };

@@ -17,11 +17,11 @@ namespace causeway::worker {
 
 class DeviceEvaluator final : public Evaluator {
  public:
-  // All outlive it. `batch_rows`: of the model.
+  // State, model and backend outlive it. `batch_rows`: the model's.
   DeviceEvaluator(HeldOut held_out, int64_t batch_rows, ValueType type, DeviceState* state, GpuLlama* llama,
                   ComputeBackend* backend);
 
-  // Device memory: taken by the first Loss, and counted by the residency before.
+  // The device memory that the first Loss takes, and that ChooseResidency has set aside.
   static int64_t Bytes(int64_t parameters, ValueType type) { return parameters * BytesOf(type); }
 
   bool between_steps() const override { return true; }

@@ -1,4 +1,4 @@
-// A rank's device: its memory, and what of a trainer lies and runs there.
+// A rank's device: its memory, and the parts of a trainer that lie and run there.
 //
 //   Open: how much is recomputed, and where the optimizer's state lies, so that all fits (device_state.h)
 //         ─► StageModels ─► DeviceOptimizer, in rooms of dead activations ─► DeviceTensors, GpuStages
@@ -26,11 +26,11 @@
 namespace causeway::worker {
 
 struct DeviceSettings {
-  ValueType type = ValueType::kFloat32;  // that the model computes with
+  ValueType type = ValueType::kFloat32;  // the type that the model computes with
   std::optional<Recompute> recompute;    // none: the first level that fits into memory
-  std::optional<EncodeWay> encode;       // of contributions; none: the fastest
+  std::optional<EncodeWay> encode;       // how contributions are encoded; nullopt: the fastest way
   int64_t bucket_bytes = GradientBuckets::kBytes;
-  bool overlaps = true;  // of the update of hosted state, as in DeviceState::Setting
+  bool overlaps = true;  // as in DeviceState::Setting
 };
 
 class DeviceRank {
@@ -43,7 +43,7 @@ class DeviceRank {
         pool_(&backend_->device()),
         collectives_(std::move(collectives)) {}
 
-  // Those of a site, with gradients on this device.
+  // The ranks of a site, with gradients on this device.
   TrainerRanks With(TrainerRanks ranks) const;
 
   struct Request {
@@ -53,13 +53,13 @@ class DeviceRank {
     const std::string& calibration_path;
     bool evaluates = false;  // the run holds something out
   };
-  // It outlives the parts. INVALID_ARGUMENT: a model, schedule or setting that the device does not take.
+  // This object outlives the parts. INVALID_ARGUMENT: a model, schedule or setting that the device does not take.
   // RESOURCE_EXHAUSTED: memory.
   absl::StatusOr<RankParts> Open(Request request);
 
  private:
   const DeviceSettings settings_;
-  const std::unique_ptr<ComputeBackend> backend_;  // first: the others' memory is its
+  const std::unique_ptr<ComputeBackend> backend_;  // first: the members below use its memory
   offload::PinnedPool pool_;
   const std::unique_ptr<Collectives> collectives_;  // null: none
 };

@@ -22,15 +22,15 @@ namespace causeway::worker {
 
 class DeviceStore final : public replica::ParameterStore {
  public:
-  // `firsts`: of each tensor's values in the state; of others than the state's nothing is read or moved. State and
-  // backend outlive it. Without `encode` contributions are encoded on the host.
+  // `firsts`: where each tensor's values begin in the state; values that are not in the state are not read or moved.
+  // State and backend outlive it. Without `encode` contributions are encoded on the host.
   DeviceStore(const core::Manifest& manifest, std::vector<int64_t> firsts, DeviceState* state, ComputeBackend* backend,
               const std::optional<DeviceEncoder::Options>& encode);
   ~DeviceStore() override;
 
   int64_t BeginRead(const replica::UnitRanges& ranges, std::span<float> staging) override;
   absl::Status AwaitRead(int64_t ticket) override;
-  replica::ThetaEncoder* encoder() override { return encoder_.get(); }  // none where some of θ lies on the host
+  replica::ThetaEncoder* encoder() override { return encoder_.get(); }  // null where some of θ lies on the host
 
  private:
   // The values of a range on one side: their place in the flat parameters, and in an array of the ranges.
@@ -55,7 +55,7 @@ class DeviceStore final : public replica::ParameterStore {
   absl::Status read_;
   std::unique_ptr<ThetaGather> gather_;
   std::unique_ptr<DeviceEncoder> encoder_;
-  std::unique_ptr<replica::ScheduledReads> reads_;  // of the values on the host; null: none
+  std::unique_ptr<replica::ScheduledReads> reads_;  // of the values on the host; null: there are none
 };
 
 }  // namespace causeway::worker

@@ -21,14 +21,14 @@ namespace causeway::worker {
 
 class DeviceTensors final : public HeldTensors {
  public:
-  // `places` of the file; `weights`: host memory for what this rank holds. Every rank calls it. State and backend
-  // outlive it. `encode`: of contributions, where one stage is the whole model.
+  // `places` are the file's; `weights`: host memory for what this rank holds. Every rank calls it. State and backend
+  // outlive it. `encode`: how contributions are encoded, where one stage is the whole model.
   static absl::StatusOr<std::unique_ptr<ShardedTensors>> Open(const plan::PipelineFile& file, PipelinePlaces places,
                                                               const TrainerRanks& ranks, TensorValues weights,
                                                               const DeviceEncoder::Options& encode, DeviceState* state,
                                                               ComputeBackend* backend);
 
-  void Reduce(int stage) override;  // of a pipeline
+  void Reduce(int stage) override;  // in a pipeline only
 
   SquareGroups square_groups() const override;
   std::span<float> tensor(int i) override;
@@ -46,17 +46,17 @@ class DeviceTensors final : public HeldTensors {
   DeviceTensors(const plan::PipelineFile& file, PipelinePlaces places, const TrainerRanks& ranks, OwnTensors own,
                 const DeviceEncoder::Options& encode, DeviceState* state, ComputeBackend* backend);
 
-  absl::Status ReadGradients(int stage);  // to the host; once a step
+  absl::Status ReadGradients(int stage);  // copies gradients to the host; once a step
 
   const bool in_place_;  // one stage: the host has no gradients
   const DeviceEncoder::Options encode_;
   DeviceState* const state_;
   ComputeBackend* const backend_;
-  const std::vector<int64_t> firsts_;  // of each tensor in the state, and of a tied head after them
-  const std::vector<int> stages_;      // of this rank
-  std::set<int> read_;                 // whose gradients the host has
-  absl::Status copied_;                // of the step
-  Arena sums_;                         // in place: of squares, by shares of the gradients
+  const std::vector<int64_t> firsts_;  // places of the tensors in the state, and of a tied head after them
+  const std::vector<int> stages_;      // this rank's stages
+  std::set<int> read_;                 // stages whose gradients the host has
+  absl::Status copied_;                // whether this step's gradients could be copied
+  Arena sums_;                         // in place: sums of squares, by shares of the gradients
   std::vector<double> host_sums_;
 };
 

@@ -26,13 +26,13 @@ class GatheredStages {
   // Whether the stage was absent, and has to be filled. Each Take has a Leave.
   bool Take(int stage);
   std::span<float> weights(int stage) { return Array(gathered_.at(stage).weights, stage); }
-  // Makes room for the stage's gradients, zero at first, and shows them.
+  // Makes room for the stage's gradients, zero at first, and points the views to it.
   void Sum(int stage);
   // The sums since the last call; empty: there are none.
   std::span<float> TakeSums(int stage);
   void Leave(int stage);
 
-  int64_t made() const { return made_; }  // arrays
+  int64_t made() const { return made_; }  // how many arrays
   int64_t bytes() const { return made_ * most_ * static_cast<int64_t>(sizeof(float)); }
 
  private:

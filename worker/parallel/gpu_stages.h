@@ -32,7 +32,7 @@ class StageMessages {
 
   void Upload(std::span<const float> message, void* to);  // queued; the next one only after Await
   void Download(const void* from, std::span<float> message);
-  void Await();  // all queued work
+  void Await();  // waits for all queued work
 
  private:
   const ValueType type_;
@@ -43,7 +43,7 @@ class StageMessages {
 
 class GpuStages final : public ModelStages {
  public:
-  // `ranks`: of the site. State and backend outlive it.
+  // `ranks`: how many the site has. State and backend outlive it.
   GpuStages(const StagesRequest& request, StageModels models, ValueType type, int ranks, DeviceState* state,
             ComputeBackend* backend);
 
@@ -78,9 +78,9 @@ class GpuStages final : public ModelStages {
   MicroBatches batches_;
   std::map<int, std::vector<GpuLlama*>> idle_;  // by stage
   std::map<MicroBatches::Key, GpuLlama*> in_flight_;
-  GpuLlama* last_ = nullptr;         // of the step's last backward
+  GpuLlama* last_ = nullptr;         // the model of the step's last backward
   std::map<GpuLlama*, int> losses_;  // micro-batches whose loss each has from this step
-  absl::Status begun_;               // of all micro-batches
+  absl::Status begun_;               // the first error of a micro-batch's Begin
   float scale_ = 1;
   double loss_ = 0;
 };

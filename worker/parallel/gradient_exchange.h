@@ -38,12 +38,12 @@ class GradientExchange {
                                                                 std::span<float> together,
                                                                 AddHead add_head = AddTiedHead);
 
-  void Begin(bool sums);  // without: the ranks of a place keep their own
+  void Begin(bool sums);  // `sums` false: the ranks of a place keep their own
   void Reduce(int stage);
   void Final(int tensor);
-  absl::Status Finish();  // UNAVAILABLE and others, as the ranks
+  absl::Status Finish();  // errors are those of the ranks' collectives
 
-  int64_t sent_bytes() const;  // of its own groups
+  int64_t sent_bytes() const;  // over its own groups
 
  private:
   struct Reduced {
@@ -70,8 +70,8 @@ class GradientExchange {
   std::unique_ptr<Collectives> tied_;                   // holders of the embedding or the head, where they differ
   bool adds_head_ = false, gives_embedding_ = false, gives_head_ = false;
   std::unique_ptr<Collectives> place_;     // null: one rank, or all ranks of the site
-  std::optional<GradientBuckets> ranks_;   // of the place; none: they have shards
-  bool sums_ = true, head_added_ = false;  // of the step
+  std::optional<GradientBuckets> ranks_;   // sums over the place's ranks; nullopt: they have shards
+  bool sums_ = true, head_added_ = false;  // whether Finish sums; whether the head's part was added
   std::vector<Reduced> reduced_;
 };
 

@@ -49,13 +49,13 @@ class HeldTensors : public ShardedTensors {
 
  protected:
   HeldTensors(PipelinePlaces places, const TrainerRanks& ranks);
-  // `tied_head`: memory of a tied head's gradient, which outlives it; none: of its own.
+  // `tied_head`: memory of a tied head's gradient, which outlives it; nullopt: it has its own.
   HeldTensors(PipelinePlaces places, const TrainerRanks& ranks, OwnTensors own,
               std::optional<std::span<float>> tied_head);
   absl::Status OpenExchange(const plan::PipelineFile& file, GradientExchange::AddHead add_head = AddTiedHead);
   const PipelinePlaces& places() const { return places_; }
   const TrainerRanks& ranks() const { return ranks_; }
-  // As LlamaStage indexes them.
+  // The tensors here, indexed as in LlamaStage.
   const MutableTensors& held_weights() const { return held_views_; }
   const MutableTensors& held_gradients() const { return sum_views_; }
 

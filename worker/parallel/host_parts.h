@@ -20,7 +20,7 @@ struct Partition {
   PartitionLevels at;
 };
 
-// None: nothing is divided. INVALID_ARGUMENT: an optimizer that does not divide, or levels of other ranks.
+// nullopt: no state is divided. INVALID_ARGUMENT: the optimizer cannot be divided, or the levels have other ranks.
 absl::StatusOr<std::optional<Partition>> ReadPartition(const core::RunConfig& config, const TrainerFiles& files);
 
 // `bus` outlives the parts. Every rank calls it.

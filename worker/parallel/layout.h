@@ -1,4 +1,4 @@
-// Which values lie where. Plain data.
+// The places of values, on ranks and in arrays. Plain data.
 //
 //   a stage's array   |tensor 3|tensor 4|padding: equal parts for all ranks|
 //   pieces            tensor 3 from value 0 on at 0, tensor 4 at 512, …
@@ -11,8 +11,8 @@ namespace causeway::worker {
 
 // Values [first, first + count) of a tensor, on a rank, from value `at` of an array on.
 struct Piece {
-  int rank = 0;    // −1: on none
-  int tensor = 0;  // of the manifest; −1: padding
+  int rank = 0;    // −1: on no rank
+  int tensor = 0;  // its index in the manifest; −1: padding
   int64_t first = 0, count = 0;
   int64_t at = 0;
 
@@ -22,7 +22,7 @@ struct Piece {
 // The tensors that are gathered and released together, in one array.
 struct LayoutGroup {
   std::vector<Piece> pieces;
-  int64_t values = 0, padded = 0;  // without and with what makes the ranks' parts equal
+  int64_t values = 0, padded = 0;  // without and with the padding that makes the ranks' parts equal
 };
 
 }  // namespace causeway::worker

@@ -38,7 +38,7 @@ class LevelGroups {
   // `array` is a part of level `from`; then its part of level `to` is the sum over the ranks between.
   absl::Status Scatter(std::span<float> array, int from, int to);
 
-  int64_t sent_bytes(int level) const;  // so far; a rank receives as many
+  int64_t sent_bytes(int level) const;  // sent so far; a rank receives as many
   int levels() const { return static_cast<int>(of_.size()); }
   int rank() const { return rank_; }
 
@@ -55,11 +55,11 @@ class LevelGroups {
 
   const int rank_;
   const std::vector<int64_t> of_;
-  std::vector<int64_t> digits_;  // of this rank
+  std::vector<int64_t> digits_;  // this rank's digit at each level
   const Collectives::Timeout timeout_;
-  std::vector<std::unique_ptr<Collectives>> groups_;  // null: of one rank
+  std::vector<std::unique_ptr<Collectives>> groups_;  // null: a group of one rank
   WorkTrace* trace_ = nullptr;
-  std::vector<std::string> names_;  // of levels
+  std::vector<std::string> names_;  // the levels' names
 };
 
 }  // namespace causeway::worker

@@ -54,7 +54,7 @@ class LevelMeter {
 
  private:
   std::vector<core::LevelTraffic> traffic_;
-  std::vector<int64_t> sent_;  // so far
+  std::vector<int64_t> sent_;  // bytes sent at each level so far
 };
 
 // The levels with these names: a missing level has one rank, and each state is divided at least as far as the previous
@@ -104,7 +104,7 @@ class LevelShards final : public ShardedTensors {
   std::vector<core::LevelTraffic> levels() const override { return meter_.last_step(); }
   int64_t bytes() const override;
 
-  // To trace them.
+  // For tracing.
   const core::LinkLevels& link_levels() const { return link_levels_; }
   LevelGroups& groups() { return *groups_; }
   std::vector<int64_t> stage_values() const;
@@ -112,7 +112,7 @@ class LevelShards final : public ShardedTensors {
  private:
   LevelShards(const core::RunConfig& config, const core::LinkLevels& levels, const PartitionLevels& at,
               const TrainerRanks& ranks, std::unique_ptr<LevelGroups> groups);
-  std::vector<int> Senders() const;  // of each part of the optimizer's level: the first rank that has it
+  std::vector<int> Senders() const;  // the first rank that has each part of the optimizer's level
 
   const int world_;
   const core::LinkLevels link_levels_;
@@ -125,7 +125,7 @@ class LevelShards final : public ShardedTensors {
   GatheredStages gathered_;
   std::vector<float> tied_head_;  // the head's gradient where it is the embedding
   const int64_t micro_batches_;
-  int64_t backwards_ = 0;  // of stage 0, in this step
+  int64_t backwards_ = 0;  // stage 0's backwards in this step
 };
 
 }  // namespace causeway::worker

@@ -23,7 +23,7 @@ class LlamaData {
   static absl::StatusOr<LlamaData> Open(const core::RunConfig& config, const core::SiteId& site,
                                         const TrainerFiles& files);
 
-  int64_t rows() const { return batch_rows_ / world_; }  // of a step, on this rank
+  int64_t rows() const { return batch_rows_ / world_; }  // rows of a step on this rank
   absl::StatusOr<Batch> BatchAt(core::Step t) const;
   void SetSites(const std::vector<core::SiteId>& names);
   const core::SiteData& facts() const { return facts_; }
@@ -44,9 +44,9 @@ class LlamaData {
   std::shared_ptr<const Corpus> held_out_;  // for evaluation: the same, or a separate file
   core::SiteData facts_;
   int rank_, world_;
-  int64_t batch_rows_;  // of the site
+  int64_t batch_rows_;  // rows of the whole site's batch
   SiteBatches batches_;
-  absl::Status data_status_;     // of the last SetSites
+  absl::Status data_status_;     // the result of the last SetSites
   absl::Status initial_values_;  // OK, or why there are none
 };
 

@@ -81,10 +81,10 @@ class LlamaStages final : public ModelStages {
   const LlamaStage::OnFinal on_final_;
   BlockPool<BlockActivations> activations_;
   BlockPool<LayerGradients> layer_gradients_;
-  std::optional<LayerGradients> scratch_;  // of B
+  std::optional<LayerGradients> scratch_;  // for B
   std::vector<float> below_;
   std::map<MicroBatches::Key, InFlight> in_flight_;
-  std::vector<InFlight> idle_;  // whose buffers stay
+  std::vector<InFlight> idle_;  // unused ones, which keep their buffers
   float scale_ = 1;
   double loss_ = 0;
 };

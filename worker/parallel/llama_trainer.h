@@ -34,7 +34,7 @@ namespace causeway::worker {
 
 class LlamaTrainer final : public Trainer {
  public:
-  // On `device`, or where it is null on the processor. INVALID_ARGUMENT as FitPipeline, MakeTrainer and
+  // Trains on `device`, or on the processor if it is null. INVALID_ARGUMENT as FitPipeline, MakeTrainer and
   // DeviceRank::Open; a rank has another schedule than rank 0; levels of other ranks than the site's.
   static absl::StatusOr<std::unique_ptr<Trainer>> Make(const core::RunConfig& config, const core::SiteId& site,
                                                        const TrainerFiles& files,
@@ -57,7 +57,7 @@ class LlamaTrainer final : public Trainer {
   bool stop_requested() const override { return update_->stop_requested(); }
 
   const ShardedTensors& tensors() const { return *parts_.tensors; }
-  int64_t state_bytes() const;  // of this rank: weights, gradients and moments, with stages while they are gathered
+  int64_t state_bytes() const;  // this rank's weights, gradients and moments, with stages while they are gathered
 
  private:
   struct Plan;  // the file of its program, and its partition
@@ -82,8 +82,8 @@ class LlamaTrainer final : public Trainer {
   std::unique_ptr<PipelineTrace> trace_;   // null: tracing is off
   std::unique_ptr<WorkTrace> work_trace_;  // rank 0's, with a partition; null: tracing is off
   std::vector<GatheredTensor> gathered_;   // rank 0's, until Save
-  int64_t sent_bytes_ = 0;                 // until the last step
-  double step_bytes_ = 0;                  // of it
+  int64_t sent_bytes_ = 0;                 // bytes sent until the last step
+  double step_bytes_ = 0;                  // bytes sent in the last step
 };
 
 }  // namespace causeway::worker

@@ -23,15 +23,15 @@ class ModelStages : public StageRunner {
  public:
   virtual int64_t message_values() const = 0;
 
-  virtual bool sorts_rows() const { return false; }  // of micro-batches, by token
+  virtual bool sorts_rows() const { return false; }  // whether BeginStep needs rows sorted by token
 
-  // `parts`: all micro-batches, of which copy c has the c-th share; `scale`: of each one's mean loss.
+  // `parts`: all micro-batches, of which copy c has the c-th share; `scale`: the factor of each one's mean loss.
   virtual absl::Status BeginStep(std::vector<PreparedBatch> parts, float scale) = 0;
   // Errors of the device, if it has one.
   virtual absl::Status EndStep() = 0;
   virtual double loss() const = 0;  // this device's part of the mean loss, after EndStep
 
-  // On the device that computes the whole model; null: there is none.
+  // An evaluator on the device that computes the whole model; null: there is none.
   virtual std::unique_ptr<Evaluator> NewEvaluator(const HeldOut& /*held_out*/) const { return nullptr; }
 };
 
@@ -41,7 +41,7 @@ struct StagesRequest {
   const core::LlamaConfig& config;
   const plan::PipelineFile& file;
   int device = 0;
-  int64_t batch_rows = 0;  // of a micro-batch
+  int64_t batch_rows = 0;  // rows of a micro-batch
   int64_t sequence = 0;
   // Called in the step's last backward, where one stage is the whole model; null: not wanted.
   LlamaStage::OnFinal on_final = nullptr;

@@ -20,7 +20,7 @@ inline constexpr int kWholeGroup = -1;  // instead of a level: not divided
 
 class PartitionLayout {
  public:
-  // `of`: of each level, innermost first.
+  // `of`: the group size of each level, innermost first.
   PartitionLayout(const core::Manifest& manifest, const std::vector<std::vector<int>>& tensors_of_groups,
                   std::vector<int64_t> of);
 
@@ -29,7 +29,7 @@ class PartitionLayout {
   // The tensor's group, and the offset of the tensor in it.
   std::pair<size_t, int64_t> PlaceOf(int tensor) const { return places_[static_cast<size_t>(tensor)]; }
   int64_t Parts(int level) const;                  // number of parts of a group at this level
-  int64_t IndexOf(int level, int64_t rank) const;  // of the rank's part
+  int64_t IndexOf(int level, int64_t rank) const;  // the index of the rank's part
   // The rank's part of a group: values [first, first + count) of its array.
   Piece PartOf(size_t group, int level, int64_t rank) const;
   // The tensors, and padding, of such a part, in order; `at` is in the group's array.
@@ -38,7 +38,7 @@ class PartitionLayout {
  private:
   const std::vector<int64_t> of_;
   std::vector<LayoutGroup> groups_;
-  std::vector<std::pair<size_t, int64_t>> places_;  // of tensors
+  std::vector<std::pair<size_t, int64_t>> places_;  // of each tensor
 };
 
 }  // namespace causeway::worker

@@ -32,7 +32,7 @@ struct PartitionLevels {
 
 class PartitionedValues {
  public:
-  // All outlive it.
+  // The arguments outlive it.
   PartitionedValues(const PartitionLayout& layout, const PartitionLevels& levels, LevelGroups& groups, int rank);
 
   // ---- Weights ----
@@ -54,7 +54,7 @@ class PartitionedValues {
   int64_t bytes() const { return static_cast<int64_t>((weights_.size() + gradients_.size()) * sizeof(float)); }
 
  private:
-  // Where the runs of a group's part of `level` lie in an array of such parts: calls `run(part values, array values)`.
+  // Pairs the runs of a group's part with their place in an array of such parts: calls `run(values, array values)`.
   template <typename Run>
   void ForEachPart(size_t group, std::span<float> part, std::span<float> array, const Run& run) const;
 
@@ -62,9 +62,9 @@ class PartitionedValues {
   const PartitionLevels levels_;
   LevelGroups& groups_;
   const int rank_;
-  std::vector<int64_t> owns_;        // of each group, the optimizer's part in values
-  std::vector<int64_t> own_firsts_;  // and where it begins among all groups'
-  int64_t own_ = 0;                  // of all
+  std::vector<int64_t> owns_;        // for each group, the size of the optimizer's part in values
+  std::vector<int64_t> own_firsts_;  // and where that part begins among all groups'
+  int64_t own_ = 0;                  // the size of all groups' parts
   std::vector<float> weights_, gradients_;
 };
 

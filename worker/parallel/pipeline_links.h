@@ -29,11 +29,11 @@ class PipelineLinks {
                                                              const PipelinePrograms& programs, int width,
                                                              int64_t message_values);
 
-  void Begin();  // of a step
+  void Begin();  // begins a step
   absl::StatusOr<std::span<const float>> Receive(const PipelineMessage& message);
   void Release(const PipelineMessage& message);
   std::span<float> Buffer(const PipelineMessage& message);
-  void Send(const PipelineMessage& message);  // with the contents of its Buffer
+  void Send(const PipelineMessage& message);  // sends the contents of its Buffer
   absl::Status Finish();                      // ends the step: all messages have arrived
 
   int64_t sent_messages() const { return sent_messages_; }
@@ -48,8 +48,8 @@ class PipelineLinks {
   struct Pair {
     std::unique_ptr<Collectives> group;
     int other = 0;            // the other device's rank in it
-    int messages = 0;         // of a step
-    int next = 0;             // the first for which no slot waits
+    int messages = 0;         // number of messages in a step
+    int next = 0;             // the first message for which no slot waits
     std::vector<Slot> slots;  // for messages received, or buffers for messages sent
   };
 
@@ -62,8 +62,8 @@ class PipelineLinks {
   const int device_;
   const size_t message_values_;
   const Collectives::Timeout timeout_;
-  std::map<int, Pair> from_, to_;  // by the other device
-  std::vector<Slot> own_;          // messages that stay
+  std::map<int, Pair> from_, to_;  // keyed by the other device
+  std::vector<Slot> own_;          // messages that stay on this device
   int64_t sent_messages_ = 0;
 };
 

@@ -18,12 +18,12 @@
 namespace causeway::worker {
 
 struct PipelinePlaces {
-  core::Manifest manifest;               // of the whole model
+  core::Manifest manifest;               // the whole model's
   int width = 1;                         // ranks of each place
-  std::vector<std::vector<int>> ranks;   // of each tensor: those that hold it, in their order
-  std::vector<std::vector<int>> held;    // of each rank: its tensors, in the manifest's order
-  std::vector<std::vector<int>> stages;  // of each stage: its gradients, as LlamaStage indexes them
-  std::vector<int> owner;  // of each of these gradients: the rank of a place that has it, where the place has shards
+  std::vector<std::vector<int>> ranks;   // for each tensor: the ranks that hold it, in order
+  std::vector<std::vector<int>> held;    // for each rank: its tensors, in the manifest's order
+  std::vector<std::vector<int>> stages;  // for each stage: its gradients, as LlamaStage indexes them
+  std::vector<int> owner;  // for each of these gradients: the rank of a place that has it, where the place has shards
   // The devices with the embedding's, and the head's, part of tensor 0's gradient, where the two are one tensor.
   std::vector<int> embedding_devices, head_devices;
 
@@ -44,7 +44,7 @@ absl::StatusOr<plan::PipelineFile> FitPipeline(plan::PipelineFile file, const st
 
 // The tensors that a rank holds.
 core::Manifest HeldManifest(const PipelinePlaces& places, int rank);
-// Where each tensor of the model begins in an array of these; after the last: where they end.
+// Where each tensor of the model begins in an array of the rank's tensors; after the last: where they end.
 std::vector<int64_t> HeldFirsts(const PipelinePlaces& places, int rank);
 
 PipelinePlaces PlacesOf(const plan::PipelineFile& file, const core::LlamaConfig& config);

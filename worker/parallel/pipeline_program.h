@@ -31,7 +31,7 @@ struct PipelineStep {
 };
 
 struct PipelineProgram {
-  std::vector<PipelineStep> steps;     // pairs one after the other
+  std::vector<PipelineStep> steps;     // a schedule's pair of operations becomes two steps
   std::map<int, int> received, given;  // how many messages from, and to, each other device
 };
 

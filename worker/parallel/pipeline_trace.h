@@ -22,7 +22,7 @@ namespace causeway::worker {
 
 class PipelineTrace {
  public:
-  // Null where the path is empty. Every rank calls it with the same path; rank 0 writes. UNAVAILABLE: it cannot.
+  // Null if the path is empty. Every rank calls it with the same path. UNAVAILABLE: rank 0 cannot write the file.
   static absl::StatusOr<std::unique_ptr<PipelineTrace>> Open(const std::string& path, const TrainerRanks& ranks,
                                                              const PipelinePrograms& programs, int width);
 
@@ -40,7 +40,7 @@ class PipelineTrace {
   const int width_;
   std::unique_ptr<TraceFile> file_;  // rank 0's
   int written_ = 0;
-  double begin_s_ = 0;  // of the current step, after the earlier ones
+  double begin_s_ = 0;  // where the current step begins in the file
 };
 
 }  // namespace causeway::worker

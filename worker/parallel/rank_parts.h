@@ -10,7 +10,7 @@
 namespace causeway::worker {
 
 struct RankParts {
-  std::unique_ptr<ShardedTensors> tensors;  // θ is not set
+  std::unique_ptr<ShardedTensors> tensors;  // θ has no values yet
   std::unique_ptr<InnerOptimizer> optimizer;
   std::unique_ptr<ModelStages> stages;
 };

@@ -30,15 +30,15 @@
 
 namespace causeway::worker {
 
-// The part of them that the executor and the stages know.
+// The part of ShardedTensors that the executor and the stages use.
 class StageTensors {
  public:
   virtual ~StageTensors() = default;
 
-  // As LlamaStage indexes them; empty where there are none now. The vectors stay; G and R change what they view.
+  // Indexed as in LlamaStage; empty where there are none now. The vectors stay; G and R change what they view.
   const Tensors& weights() const { return weights_; }
   const MutableTensors& gradients() const { return gradients_; }
-  // With memory for the gradients of a stage that has been gathered: zero at first.
+  // The gradients, with memory for those of a stage that has been gathered, zero at first.
   virtual const MutableTensors& GradientsOf(int /*stage*/) { return gradients_; }
 
   virtual absl::Status Gather(int /*stage*/) { return absl::OkStatus(); }   // G
@@ -54,17 +54,17 @@ class StageTensors {
 // grouping of the sums of doubles is part of a setting's bits.
 struct SquareGroups {
   struct Group {
-    int rank = -1;     // that counts it; −1: not counted
+    int rank = -1;     // the rank that counts it; −1: not counted
     std::string what;  // for people: "gradient of NAME"
   };
   std::vector<Group> groups;
-  std::vector<int> group_of;  // of each own tensor
+  std::vector<int> group_of;  // the group of each own tensor
 };
 
 // The values that a rank's optimizer updates, as separate tensors: whole ones, or parts.
 struct OwnTensors {
   explicit OwnTensors(core::Manifest all) : manifest(std::move(all)), weights(manifest), gradients(manifest) {}
-  // Over memory of that size, which outlives the object.
+  // Over memory of the manifest's size, which outlives the object.
   OwnTensors(core::Manifest all, std::span<float> weight_values, std::span<float> gradient_values)
       : manifest(std::move(all)), weights(manifest, weight_values), gradients(manifest, gradient_values) {}
   OwnTensors(core::Manifest all, TensorValues weight_values, TensorValues gradient_values)
@@ -76,15 +76,15 @@ struct OwnTensors {
 
 class ShardedTensors : public StageTensors {
  public:
-  const core::Manifest& manifest() const { return manifest_; }  // of the whole model
+  const core::Manifest& manifest() const { return manifest_; }  // the whole model's
 
   virtual OwnTensors& own() = 0;
 
   // ---- Which rank holds what ----
-  virtual std::vector<Piece> own_pieces(int rank) const = 0;  // as StatePieces
-  virtual std::vector<Piece> pieces(int tensor) const = 0;    // as Trainer's
+  virtual std::vector<Piece> own_pieces(int rank) const = 0;  // in the order of own()'s manifest
+  virtual std::vector<Piece> pieces(int tensor) const = 0;    // as in Trainer
   virtual SquareGroups square_groups() const = 0;
-  // Every own piece of this rank is a whole tensor.
+  // Whether every own piece of this rank is a whole tensor.
   bool HoldsWholeTensors(int rank) const;
 
   // ---- θ here ----
@@ -94,9 +94,9 @@ class ShardedTensors : public StageTensors {
   // Calls `use(first, values)` for each run of values [first, first + count) of a tensor that this rank holds.
   using UseRun = std::function<void(int64_t first, std::span<float> values)>;
   virtual void ForEachRun(int tensor, int64_t first, int64_t count, const UseRun& use) = 0;
-  // As Trainer's: in place, or a copy of the values here with zeros for the others.
+  // As in Trainer: in place, or a copy of the values here with zeros for the others.
   virtual std::span<float> tensor(int i);
-  // Where θ lies on a device: own().weights become θ; θ becomes own().weights.
+  // For θ on a device. ReadWeights: own().weights become θ; WriteWeights: θ becomes own().weights.
   virtual absl::Status ReadWeights() { return absl::OkStatus(); }
   virtual absl::Status WriteWeights() { return absl::OkStatus(); }
   virtual std::unique_ptr<replica::ParameterStore> MakeStore(offload::BusSchedule* bus) = 0;
@@ -108,22 +108,22 @@ class ShardedTensors : public StageTensors {
   // Gradients of this tensor and of all after it are final: only where one stage is the whole model.
   virtual void Final(int /*tensor*/) {}
   virtual absl::Status Finish() = 0;
-  // After Finish: of each square group what this rank holds of it.
+  // After Finish: for each square group, the sum over what this rank holds of it.
   virtual absl::StatusOr<std::vector<double>> SumsOfSquares(const SquareGroups& groups);
   // DATA_LOSS names the first gradient of this square group that is not finite here.
   virtual absl::Status CheckGradients(const SquareGroups& groups, size_t group, core::Step t);
   virtual absl::Status Spread() { return absl::OkStatus(); }
 
-  virtual int64_t sent_bytes() const = 0;  // so far, beside those of the site's own collectives
-  virtual std::vector<core::LevelTraffic> levels() const { return {}; }  // of the last step
-  virtual int64_t bytes() const = 0;  // of weights and gradients, with those that are gathered
+  virtual int64_t sent_bytes() const = 0;  // so far, without those of the site's own collectives
+  virtual std::vector<core::LevelTraffic> levels() const { return {}; }  // traffic of the last step
+  virtual int64_t bytes() const = 0;  // size of weights and gradients, with those that are gathered
 
  protected:
   explicit ShardedTensors(core::Manifest manifest) : manifest_(std::move(manifest)) {}
 
  private:
   const core::Manifest manifest_;
-  std::vector<float> copied_;  // of tensor()
+  std::vector<float> copied_;  // the result of tensor()
 };
 
 }  // namespace causeway::worker

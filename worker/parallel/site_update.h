@@ -32,7 +32,7 @@ class SiteUpdate {
   // The factor of each rank's gradient, which is the mean over its rows.
   float scale() const { return averages_momenta() ? 1.0f : steps_.ranks().data_scale(); }
 
-  // A step, whose gradients were cleared before they are added to.
+  // Begins a step; its gradients were cleared, and are added to from here on.
   void Begin();
   // Gradients of this tensor and of all after it are final.
   void Final(int tensor);
@@ -40,7 +40,7 @@ class SiteUpdate {
   // all ranks' parts. DATA_LOSS: a gradient is not finite, on this rank or another.
   absl::StatusOr<std::vector<RankStep>> Finish(core::Step t, RankStep mine);
 
-  // Notes the optimizer's step. It outlives the object.
+  // Notes the optimizer's step in `trace`, which outlives the object.
   void Trace(WorkTrace* trace) { trace_ = trace; }
 
   core::RankProgress rank_progress() const;
@@ -49,9 +49,9 @@ class SiteUpdate {
  private:
   absl::StatusOr<std::vector<RankStep>> FinishGradients(core::Step t, RankStep mine);
   absl::StatusOr<std::vector<RankStep>> FinishMomenta(core::Step t, RankStep mine);
-  // 1-bit Adam with a frozen variance does.
+  // Whether the ranks average momenta: 1-bit Adam with a frozen variance does.
   bool averages_momenta() const { return onebit_ != nullptr && onebit_->frozen(); }
-  // From every rank's sums, or from this rank's alone. DATA_LOSS: a gradient is not finite.
+  // ‖g‖², from every rank's sums or from this rank's alone. DATA_LOSS: a gradient is not finite.
   absl::StatusOr<double> SumOfSquares(core::Step t, const std::vector<double>& sums) const;
 
   ShardedTensors& tensors_;
@@ -61,8 +61,8 @@ class SiteUpdate {
   const bool clips_;
   const SquareGroups squares_;
   WorkTrace* trace_ = nullptr;
-  absl::Status early_;             // of momenta that crossed during backward
-  const double all_reduce_bytes_;  // that a rank sends for its gradients in float32
+  absl::Status early_;             // the result for momenta that crossed during backward
+  const double all_reduce_bytes_;  // bytes a rank would send for its gradients in float32
 };
 
 }  // namespace causeway::worker

@@ -23,8 +23,8 @@ namespace causeway::worker {
 
 class StageModels {
  public:
-  // `firsts`: of each tensor in the flat arrays, and of the tied head's gradient. INVALID_ARGUMENT: the device does not
-  // take the shape. The backend outlives it.
+  // `firsts`: where each tensor begins in the flat arrays, and the tied head's gradient. INVALID_ARGUMENT: the device
+  // does not take the shape. The backend outlives it.
   static absl::StatusOr<StageModels> Plan(const StagesRequest& request, ValueType type,
                                           const std::vector<int64_t>& firsts, ComputeBackend* backend);
 

@@ -15,7 +15,7 @@ class StageRunner {
   virtual ~StageRunner() = default;
 
   virtual void Forward(const plan::Operation& operation, std::span<const float> input, std::span<float> output) = 0;
-  // B, whole, and I.
+  // B; then its halves, I and W.
   virtual void Backward(const plan::Operation& operation, std::span<const float> doutput, std::span<float> dinput) = 0;
   virtual void BackwardInput(const plan::Operation& operation, std::span<const float> doutput,
                              std::span<float> dinput) = 0;

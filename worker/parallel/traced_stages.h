@@ -14,7 +14,7 @@ namespace causeway::worker {
 
 class TracedStages final : public ModelStages {
  public:
-  // `weights`: values of each stage; `rows`: of a micro-batch. The trace outlives the object.
+  // `weights`: how many each stage has; `rows`: how many a micro-batch has. The trace outlives the object.
   TracedStages(std::unique_ptr<ModelStages> stages, std::vector<int64_t> weights, int64_t rows, WorkTrace* trace)
       : stages_(std::move(stages)), weights_(std::move(weights)), rows_(rows), trace_(trace) {}
 

@@ -118,12 +118,12 @@ class Trainer {
 // The files and ranks of a trainer on its machine.
 struct TrainerFiles {
   std::string data_path;         // not read for a synthetic model
-  std::string held_out_path;     // to evaluate on, where each site has its own data; empty: the tail of the data
-  std::string calibration_path;  // of the machine's bandwidths (offload/calibration.h); empty: measured each time
+  std::string held_out_path;     // text to evaluate on, where each site has its own data; empty: the tail of the data
+  std::string calibration_path;  // the machine's bandwidths (offload/calibration.h); empty: measured each time
   TrainerRanks ranks;
   std::string pipeline_path;  // a schedule's file, which makes the ranks a pipeline; empty: they are data parallel
   std::string trace_path;     // where rank 0 of a pipeline writes the times of operations; empty: nowhere
-  std::string levels_path;    // of the site's link levels, for inner.partition; empty: one level of all ranks
+  std::string levels_path;    // the site's link levels, for inner.partition; empty: one level of all ranks
 };
 
 // INVALID_ARGUMENT where the site's ranks cannot share its rows evenly.

@@ -22,10 +22,10 @@ using Amounts = std::vector<std::pair<std::string, double>>;  // by resource
 
 class WorkTrace {
  public:
-  // `speeds`: of the resources, amount a second. UNAVAILABLE: the file cannot be written.
+  // `speeds` of the resources, in amounts a second. UNAVAILABLE: the file cannot be written.
   static absl::StatusOr<std::unique_ptr<WorkTrace>> Open(const std::string& path, const Amounts& speeds);
 
-  void Add(const std::string& name, core::Clock::TimePoint begin, const Amounts& uses);  // it ends now
+  void Add(const std::string& name, core::Clock::TimePoint begin, const Amounts& uses);  // the operation ends now
   void EndStep(core::Step t);
 
  private:

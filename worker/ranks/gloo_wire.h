@@ -33,8 +33,8 @@ namespace causeway::worker {
 struct GlooOptions {
   int rank = 0;
   int world = 1;
-  std::string host;     // for messages
-  std::string address;  // this host's, at which the other ranks reach it
+  std::string host;     // for error messages
+  std::string address;  // at which the other ranks reach this host
   RankKey key;
   double prove_s = 5;  // how long a connection may say nothing
 };

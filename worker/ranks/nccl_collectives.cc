@@ -55,7 +55,7 @@ absl::StatusOr<std::unique_ptr<Collectives>> MakeGroup(const NcclApi& nccl, std:
   const auto give_up = [fate, making, begin, timeout, world = control->world()]() -> absl::Status {
     if (*making && core::SystemClock().Now() - begin > timeout) {
       return absl::DeadlineExceededError(
-          absl::StrFormat("NCCL: a group of %d ranks is not made after %.1f s", world, Seconds(timeout)));
+          absl::StrFormat("NCCL: making a group of %d ranks took longer than %.1f s", world, Seconds(timeout)));
     }
     return fate->failure();
   };
@@ -132,7 +132,7 @@ absl::Status NcclCollectives::Await(Ticket ticket, Timeout timeout) {
     core::MutexLock lock(mutex_);
     if (!lock.WaitFor(changed_, timeout, over)) {
       late = absl::DeadlineExceededError(
-          absl::StrFormat("NCCL: %s is not done after %.1f s", queue_.front().name, Seconds(timeout)));
+          absl::StrFormat("NCCL: %s took longer than %.1f s", queue_.front().name, Seconds(timeout)));
     }
   }
   if (!late.ok()) parts_.fate->Fail(late);

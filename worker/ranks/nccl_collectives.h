@@ -70,21 +70,21 @@ class NcclCollectives final : public Collectives {
   Ticket Post(Operation operation);
   std::string Numbered(const char* kind);
 
-  // On the thread.
+  // Called on thread_ alone.
   void Serve();
-  Operation* NextToLaunch(PollPause& pause);  // null: none for now
+  Operation* NextToLaunch(PollPause& pause);  // null: there is none for now
   absl::Status LaunchOne(Operation& operation);
-  absl::StatusOr<bool> Advance();  // whether one is done
+  absl::StatusOr<bool> Advance();  // whether another operation is done
   void AbortGroup();
 
   const NcclApi& nccl_;
   const Parts parts_;
-  uint64_t asked_ = 0;  // operations of the whole group; the owner thread's
+  uint64_t asked_ = 0;  // number of the whole group's operations; used by the owner thread
   std::atomic<int64_t> sent_bytes_ = 0;
   core::Mutex mutex_;
   core::Condition changed_;
-  std::deque<Operation> queue_ ABSL_GUARDED_BY(mutex_);  // those that are not done
-  size_t launched_ ABSL_GUARDED_BY(mutex_) = 0;          // among them, from the front
+  std::deque<Operation> queue_ ABSL_GUARDED_BY(mutex_);  // operations that are not done
+  size_t launched_ ABSL_GUARDED_BY(mutex_) = 0;          // how many of these, from the front, were launched
   int64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // has failed, and the device is idle

@@ -136,7 +136,7 @@ absl::Status NcclCommunicator::Finalize() {
   const core::Clock::TimePoint begin = core::SystemClock().Now();
   return Settle("ending a group", nccl_.finalize(comm_), [&]() -> absl::Status {
     if (core::SystemClock().Now() - begin <= most_finalize_) return give_up_();
-    return absl::DeadlineExceededError(absl::StrFormat("NCCL: ending a group is not done after %.1f s",
+    return absl::DeadlineExceededError(absl::StrFormat("NCCL: ending a group took longer than %.1f s",
                                                        std::chrono::duration<double>(most_finalize_).count()));
   });
 }

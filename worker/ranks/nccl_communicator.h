@@ -29,7 +29,7 @@ namespace causeway::worker {
 // equal those of the C interface except for the names; tests/worker/ranks/nccl_header_test.cc compares them where
 // nccl.h is installed. 2.14 is the first version with non-blocking communicators, which a deadline requires.
 
-inline constexpr int kFirstNcclVersion = 21400;  // as NCCL_VERSION(2, 14, 0)
+inline constexpr int kFirstNcclVersion = 21400;  // NCCL_VERSION(2, 14, 0)
 
 struct NcclComm;  // ncclComm: opaque, known only to NCCL
 
@@ -100,7 +100,7 @@ class NcclCommunicator {
  public:
   using GiveUp = std::function<absl::Status()>;  // not OK: the reason to stop waiting
 
-  // Waits until all ranks have joined. `most_finalize`: after which its end no longer waits for the other ranks'.
+  // Waits until all ranks have joined. `most_finalize`: how long the destructor waits for the other ranks.
   static absl::StatusOr<std::unique_ptr<NcclCommunicator>> Make(const NcclApi& nccl, const NcclUniqueId& id, int rank,
                                                                 int world, GiveUp give_up,
                                                                 std::chrono::nanoseconds most_finalize);
@@ -111,7 +111,7 @@ class NcclCommunicator {
   // Errors name the failed call by `name`.
   absl::Status Call(absl::string_view name, const std::function<NcclResult(const NcclApi&, NcclComm*)>& call);
 
-  // An error of the operations on the device.
+  // OK, or an error of the operations on the device.
   absl::Status AsyncError(absl::string_view name) const;
 
   // Ends the operations on the device: their memory belongs to the caller again. No call may follow.

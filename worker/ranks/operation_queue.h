@@ -18,7 +18,7 @@ namespace causeway::worker {
 class OperationQueue {
  public:
   // `failed(reason)` is called once, on the thread that notices first, and must end the operation in progress.
-  // `name_of(rank)`: for messages; −1 is this rank.
+  // `name_of(rank)`: for error messages; −1 is this rank.
   OperationQueue(std::function<void(const std::string& reason)> failed, std::function<std::string(int rank)> name_of);
   ~OperationQueue();
 
@@ -29,7 +29,7 @@ class OperationQueue {
   Collectives::Ticket Post(Operation operation);
   absl::Status Await(Collectives::Ticket ticket, Collectives::Timeout timeout);
   bool IsDone(Collectives::Ticket ticket);
-  void Fail(const absl::Status& failure, const std::string& reason);  // unless it has failed before
+  void Fail(const absl::Status& failure, const std::string& reason);  // no effect if it has failed before
 
   void NowAwaits(int rank);  // called by the operation in progress
 

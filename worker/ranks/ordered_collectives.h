@@ -31,9 +31,9 @@ namespace causeway::worker {
 // Ranks are numbered within the group. One owner thread, except for const members.
 class Peers {
  public:
-  // No wire: a single rank. `channel`: unique among the groups on the wire.
+  // A null wire: a single rank. `channel`: unique among the groups on the wire.
   Peers(std::shared_ptr<Wire> wire, std::vector<int> members, uint32_t channel);
-  explicit Peers(std::shared_ptr<Wire> wire);  // all ranks of it
+  explicit Peers(std::shared_ptr<Wire> wire);  // all ranks of the wire
 
   int rank() const { return rank_; }
   int world() const { return static_cast<int>(members_.size()); }
@@ -56,7 +56,7 @@ class Peers {
 
   std::shared_ptr<Wire> wire_;
   std::vector<int> members_;  // ranks on the wire
-  int rank_ = 0;              // among them
+  int rank_ = 0;              // this rank's index in members_
   uint32_t channel_;
   std::atomic<int64_t> sent_bytes_ = 0;
 };
@@ -70,7 +70,7 @@ class Transfers {
 
   void Send(int to, Kind kind, std::span<const std::byte> bytes);
   void Receive(int from, Kind kind, std::span<std::byte> bytes);
-  absl::Status Await();  // all of them
+  absl::Status Await();  // waits for all transfers
 
  private:
   struct Pending {
@@ -85,7 +85,7 @@ class Transfers {
 
 class OrderedCollectives final : public Collectives {
  public:
-  // For all ranks of the wire; null: a single rank.
+  // The group of all ranks of the wire; null: a single rank.
   explicit OrderedCollectives(std::shared_ptr<Wire> wire) : peers_(std::move(wire)) {}
 
   int rank() const override { return peers_.rank(); }
@@ -115,7 +115,7 @@ class OrderedCollectives final : public Collectives {
   template <typename Run>
   Ticket Post(const Call& call, Run run);
 
-  // On the thread of the operations.
+  // Called on queue_'s thread alone.
   absl::Status Gather(const Call& call, std::span<const std::byte> part, std::span<std::byte> all);
   absl::Status SendTo(const Call& call, std::span<const std::byte> bytes, const std::vector<int>& ranks);
   absl::Status ReceiveFrom(const Call& call, std::span<std::byte> bytes, int rank);
@@ -126,7 +126,7 @@ class OrderedCollectives final : public Collectives {
   absl::Status ExchangeParts(std::span<const std::span<std::byte>> parts);
 
   Peers peers_;
-  uint64_t asked_ = 0;           // operations of the whole group; the owner thread's
+  uint64_t asked_ = 0;           // number of the whole group's operations; used by the owner thread
   std::vector<float> received_;  // parts of the other ranks, while they are summed
   OperationQueue queue_{[this](const std::string& reason) { peers_.Abort(reason); },
                         [this](int rank) { return NameOf(rank < 0 ? peers_.rank() : rank); }};  // last: it calls us

@@ -17,7 +17,7 @@
 
 namespace causeway::worker {
 
-inline constexpr int kMostRanks = 1024;  // of a site: each is connected to each other one
+inline constexpr int kMostRanks = 1024;  // most ranks of a site: each is connected to each other one
 
 struct RankPlace {
   int rank = 0;
@@ -45,8 +45,8 @@ int ReadLocalRank(const Environment& environment);
 // The first host of Slurm's "node[03-05,9],other".
 std::string FirstHost(const std::string& node_list);
 
-// The secret that the ranks of a site share, and show each other without telling it: only who knows it counts as a
-// rank.
+// The secret that the ranks of a site share, and show each other without telling it: only a process that knows it
+// counts as a rank.
 //
 //   CAUSEWAY_RENDEZVOUS_KEY   16 characters or more, the same for all ranks; --nproc makes one for its processes
 //   --rendezvous_key_file     a file with it, which takes precedence
@@ -60,7 +60,7 @@ class RankKey {
   explicit RankKey(std::string secret) : secret_(std::move(secret)) {}
 
   bool is_given() const { return !secret_.empty(); }
-  // HMAC-SHA256 of these, `role` saying who proves: 32 bytes.
+  // HMAC-SHA256 of `role`, which says who proves, and `challenge`: 32 bytes.
   std::string Prove(std::string_view role, std::string_view challenge) const;
   bool IsProven(std::string_view role, std::string_view challenge, std::string_view proof) const;
 

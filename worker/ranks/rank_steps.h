@@ -54,11 +54,11 @@ class GradientBuckets {
 struct TrainerRanks {
   Collectives* values = nullptr;         // on the host; outlives the trainer
   Collectives* device_values = nullptr;  // the same ranks, for gradients in device memory; null: they are on the host
-  int64_t hosts = 1;                     // on which they run
-  double timeout_s = 600;                // for a silent rank
-  std::function<bool()> stop_requested = {};       // on this rank
-  int64_t bucket_bytes = GradientBuckets::kBytes;  // of gradients that are summed at once
-  int devices = 1;  // of a pipeline: each has world ÷ devices ranks, with rows of their own
+  int64_t hosts = 1;                     // number of hosts on which the ranks run
+  double timeout_s = 600;                // how long the ranks wait for a silent one
+  std::function<bool()> stop_requested = {};       // whether this rank was asked to stop
+  int64_t bucket_bytes = GradientBuckets::kBytes;  // size of the gradients that are summed at once
+  int devices = 1;  // a pipeline's devices: each has world ÷ devices ranks, with rows of their own
 
   Collectives* gradients() const { return device_values == nullptr ? values : device_values; }
   int rank() const { return values == nullptr ? 0 : values->rank(); }
@@ -77,10 +77,10 @@ absl::Status RankFailure(const absl::Status& status);
 // One rank's part of a step, as sent to the others.
 struct RankStep {
   double loss = 0;              // mean over its rows
-  double sum_of_squares = 0;    // of its own gradient, or of the site's as its processor sums it
+  double sum_of_squares = 0;    // ‖g‖² of its own gradient, or of the site's as this rank sums it
   double compute_s = 0;         // without waiting for the others
   int64_t tokens = 0;           // trained on in it
-  bool stop_requested = false;  // of it
+  bool stop_requested = false;  // whether this rank was asked to stop
 };
 
 class RankSteps {
@@ -93,19 +93,19 @@ class RankSteps {
 
   // Every rank's step, in their order. INTERNAL names the rank that has failed, and how.
   absl::StatusOr<std::vector<RankStep>> Share(RankStep mine) { return Share(mine, {}, {}); }
-  // And every rank's sums, back to back: `all` has world times as many as `sums`.
+  // Also shares every rank's sums, back to back: `all` has world times as many as `sums`.
   absl::StatusOr<std::vector<RankStep>> Share(RankStep mine, std::span<const double> sums, std::span<double> all);
 
   // The ranks as the site reports them, as of the last Share.
   const core::RankProgress& progress() const { return progress_; }
-  bool stop_requested() const { return stop_requested_; }  // of any of them
+  bool stop_requested() const { return stop_requested_; }  // whether any rank was asked to stop
 
  private:
   void Note(const std::vector<RankStep>& steps);
 
   const TrainerRanks ranks_;
-  int64_t sent_bytes_ = 0;           // until the last Share
-  std::vector<double> late_step_s_;  // for each rank, the mean of recent ones
+  int64_t sent_bytes_ = 0;           // bytes sent until the last Share
+  std::vector<double> late_step_s_;  // for each rank, the mean of recent steps
   core::RankProgress progress_;
   bool stop_requested_ = false;
 };

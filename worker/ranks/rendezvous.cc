@@ -206,7 +206,7 @@ absl::Status Hall::Enter(Meeting& meeting, const v1::MeetRequest& request) {
   const int world = static_cast<int>(meeting.ranks.size());
   if (request.world() != world || request.rank() < 0 || request.rank() >= world) {
     return absl::InvalidArgumentError(
-        absl::StrCat("expected ranks of a world of ", world, ", as rank 0 is, got ", Name(request)));
+        absl::StrCat("expected a world of ", world, " ranks, as rank 0 has, got ", Name(request)));
   }
   if (request.meeting() != meeting.number) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -1,4 +1,4 @@
-// Where the ranks of a site, one process each, meet to learn each other's addresses: a service that rank 0 keeps.
+// The place where the ranks of a site, one process each, meet to learn each other's addresses: rank 0 serves it.
 //
 //   rank 0 ─┐
 //   rank 1 ─┼─► contact ─► the rendezvous waits for all ─► all contacts, to each; as often as they have to tell something
@@ -6,8 +6,8 @@
 //   rank 3 ─┘              and alike?
 //
 // A rank with another world or another identity, or a rank that appears twice, ends it for all, with both values in the
-// message; a rank that does not come ends it after the timeout, with its number. Only who proves the site's key counts
-// (class Hall). The text is plain, since it stays inside a site.
+// message; a rank that does not come ends it after the timeout, with its number. Only a process that proves the site's
+// key counts (class Hall). The text is plain, since it stays inside a site.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,7 @@ class MeetRequest;
 namespace causeway::worker {
 
 struct RankContact {
-  std::string host;  // for messages
+  std::string host;  // for error messages
   std::string addresses;
 };
 
@@ -33,10 +33,10 @@ struct MeetOptions {
   RankPlace place;
   std::string identity;  // the same on all ranks
   RankKey key;
-  double timeout_s = 600;  // of a meeting
+  double timeout_s = 600;  // the longest that a meeting may take
 };
 
-// One owner thread. The destructor of rank 0's waits until the others have read their last answers.
+// One owner thread. Rank 0's destructor waits until the others have read their last answers.
 class Rendezvous {
  public:
   // UNAVAILABLE: rank 0 cannot listen. INVALID_ARGUMENT: no such host.

@@ -25,7 +25,7 @@ class SharedFate {
   // Keeps the first failure. Thread-safe.
   void Fail(const absl::Status& failure);
   absl::Status failure() const;
-  void AwaitFailure(Collectives::Timeout timeout);  // or returns after that time
+  void AwaitFailure(Collectives::Timeout timeout);  // returns after `timeout` at the latest
 
  private:
   void Watch();

@@ -11,8 +11,8 @@
 
 namespace causeway::worker {
 
-// In a folder of that number, with these files beside it, by name: the text then ends with its own digest. Null: the
-// JSON is not written to a file.
+// The JSON of a checkpoint in the folder of that number, with these files beside it, by name; it ends with its own
+// digest. `files` null: the JSON is not written to a file, and has no digest.
 std::string CheckpointToJson(const CheckpointIdentity& identity, const SiteCheckpoint& checkpoint, int64_t number = 0,
                              const std::map<std::string, formats::FileDigest>* files = nullptr);
 

@@ -7,10 +7,10 @@
 //       sync.safetensors                     3.anchor, 3.momentum, 3.residual … of fragment 3; 3.step if θ is yet to
 //                                            move by it
 //       contribution-3.chunks                sent and not admitted yet
-//       trainer.safetensors                  θ and the inner optimizer (worker/train writes it)
+//       trainer.safetensors                  θ and the inner optimizer (worker/optimizer/trainer_file.h)
 //
 // A checkpoint is written beside the old ones and renamed when it is whole. It is this site's own where its sync.json
-// says the run, the site and the number of the folder: nothing else is removed or renamed, whatever its name. A copy by
+// names the run, the site and the folder's number: nothing else is removed or renamed, whatever its name. A copy by
 // another number counts where there is no other. Damage is found on reading; the previous checkpoint is then used. If
 // all are damaged, they are set aside (000042.damaged), and the site joins anew. Not thread-safe.
 #pragma once
@@ -35,15 +35,15 @@ struct CheckpointIdentity {
   core::RunId run;
   core::SiteId site;
   core::SessionId session;
-  std::string lineage;  // of the coordinator's state; empty in session.json
-  std::string proofs;   // of what it has said, as the link remembers it; empty there, too
+  std::string lineage;  // the lineage of the coordinator's state; empty in session.json
+  std::string proofs;   // proofs of what the coordinator has said; empty there, too
 
   friend bool operator==(const CheckpointIdentity&, const CheckpointIdentity&) = default;
 };
 
 struct LoadedCheckpoint {
   CheckpointIdentity identity;
-  int64_t number = 0;  // of the folder that it was written to; 0: it does not say
+  int64_t number = 0;  // the number of the folder that it was written to; 0: it does not say
   SiteCheckpoint site;
   std::string trainer_path;
   std::map<std::string, formats::FileDigest> files;  // beside sync.json, and verified against it

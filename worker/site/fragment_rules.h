@@ -28,7 +28,7 @@ enum class Outgoing {
   kCopying,   // θ is being copied
   kEncoding,  // the task thread encodes Δ
   kSending,   // encoded; no verdict yet
-  kAdmitted,  // it will be merged
+  kAdmitted,  // the contribution will be merged
 };
 const char* OutgoingName(Outgoing outgoing);  // "none", …
 
@@ -40,7 +40,7 @@ enum class Incoming {
   kAwaiting,   // the next update was requested
   kArrived,    // the update is complete, still encoded
   kTaking,     // the task thread takes the outer step with it
-  kTaken,      // W has it, θ has not
+  kTaken,      // W has the update, θ has not
   kMoving,     // the step thread moves θ
 };
 const char* IncomingName(Incoming incoming);
@@ -48,7 +48,7 @@ const char* IncomingName(Incoming incoming);
 class FragmentRules {
  public:
   explicit FragmentRules(core::FragmentId id) : id_(id) {}
-  FragmentRules(core::FragmentId id, const FragmentFacts& facts);  // as a checkpoint has it
+  FragmentRules(core::FragmentId id, const FragmentFacts& facts);  // restores it from a checkpoint
 
   core::FragmentId id() const { return id_; }
   Outgoing outgoing() const { return outgoing_; }
@@ -56,7 +56,7 @@ class FragmentRules {
   const FragmentFacts& facts() const { return facts_; }
   bool keeps_local() const { return keeps_local_; }  // θ is W plus the local training
   bool anchored() const;                             // W is an anchor of the run
-  bool busy() const;                                 // the copy or the task thread has its arrays
+  bool busy() const;                                 // the copy thread or the task thread uses its arrays
   bool evaluates() const { return arrival_.evaluates; }
   core::FragmentProgress progress() const { return {times_.slack_s, facts_.delay, delay_reason_}; }
 
@@ -91,11 +91,11 @@ class FragmentRules {
   action::TakeUpdate Take(bool synchronous, bool moves_theta);
   void Taken(bool wrong);  // `wrong`: W no longer agrees with the run
   action::MoveTheta Move();
-  void Moved();       // or θ stays as it is
+  void Moved();       // θ has moved, or stays as it is
   void LoseAnchor();  // W is not an anchor of the run
 
   // ---- Stays ----
-  void Settle(core::Version last_admitted, SiteActions& actions);  // what an earlier stay left; transfers are void
+  void Settle(core::Version last_admitted, SiteActions& actions);  // ends an earlier stay; transfers are void
   void Void();                                                     // nothing here belongs to the run's lineage
   void Enter(core::Version first) { facts_.first = first; }
   void EnterFromAnchor(const TrainedAmount& trained, core::Version last_admitted);  // θ is W
@@ -103,7 +103,7 @@ class FragmentRules {
 
   // ---- Times ----
   struct Latency {
-    double whole_s = 0;   // of an update, counted from the send
+    double whole_s = 0;   // an update's time, counted from the send
     double waited_s = 0;  // the part of it spent waiting for other sites
   };
   std::optional<Latency> NoteReady(int64_t now_us);  // none: another process sent the contribution
@@ -122,7 +122,7 @@ class FragmentRules {
     int64_t run_tokens = 0;
   };
   struct Times {
-    std::optional<int64_t> asked_us;  // for the anchor, while nothing has come
+    std::optional<int64_t> asked_us;  // when the anchor was requested, while nothing has come
     int64_t sent_us = 0;
     int64_t admitted_us = 0;
     int64_t ready_us = 0;

@@ -28,7 +28,7 @@ class JoinRules {
   void ThetaIsSet() { --s_.sets_pending; }  // for one fragment
 
   void GoOn();                                                         // continues as far as it can, after any event
-  void AskForAnchor(FragmentRules& fragment, core::Version at_least);  // or offers the values that the site initialized
+  void AskForAnchor(FragmentRules& fragment, core::Version at_least);  // or offers the site's initial values
   // Moves θ after an update or an anchor has reached W, before the site has its place.
   void Follow(FragmentRules& fragment);
 

@@ -37,7 +37,7 @@ struct AnchorCopy {
 struct Payload {
   transport::DownloadHeader header;
   std::vector<std::string> chunks;
-  uint64_t digest = 0;   // of the resulting anchor, from the coordinator
+  uint64_t digest = 0;   // the resulting anchor's, as the coordinator has computed it
   int64_t begun_us = 0;  // when its header arrived
 };
 
@@ -57,14 +57,14 @@ class MoverListener {
 
 class Movers {
  public:
-  // All outlive it.
+  // The arguments outlive it.
   Movers(const core::FragmentMap& map, const core::RunSettings& settings, replica::ParameterStore* store,
          MoverListener* listener);
 
   // ---- The step thread ----
   void ReadTheta(core::FragmentId p);
   absl::Status MoveTheta(const action::MoveTheta& move);
-  absl::StatusOr<uint64_t> OfferInitial(core::FragmentId p);  // W ← θ; its digest
+  absl::StatusOr<uint64_t> OfferInitial(core::FragmentId p);  // W ← θ; returns W's digest
   absl::StatusOr<Chunks> EncodeInitial(core::FragmentId p);
 
   // ---- The task thread ----
@@ -86,9 +86,9 @@ class Movers {
   void FreeSpareMemory();  // memory that only joining needed
 
  private:
-  // To where contributions are encoded; false: failed, and the listener was called.
+  // Brings W to where contributions are encoded; false: failed, and the listener was called.
   bool BringAnchor(core::FragmentId p);
-  void GiveUp(core::FragmentId p);  // the copy of θ to be sent
+  void GiveUp(core::FragmentId p);  // drops the copy of θ to be sent
   absl::StatusOr<std::vector<core::Bytes>> EncodeCopied(core::FragmentId p, const char** where);
   AnchorCopy CopyAnchors() const;
   absl::StatusOr<core::AnchorDigest> Place(const action::PlaceAnchor& place, const Payload& payload);
@@ -106,7 +106,7 @@ class Movers {
   std::vector<core::Buffer> staging_;
   std::vector<std::optional<int64_t>> kept_;
   replica::ThetaEncoder* encoder_ = nullptr;  // null: contributions are encoded on the host
-  std::atomic<bool> lacked_memory_ = false;   // the encoder, at least once: it was said
+  std::atomic<bool> lacked_memory_ = false;   // whether the encoder did, at least once; logged then
   TaskThread tasks_;
   TaskThread copies_;  // declared after tasks_, to which it posts
 };

@@ -57,8 +57,8 @@ class StepWatch {
   void SetTimeout(double timeout_s);
   void Enter();
   void Return(bool stepped);
-  void Waits(const std::string& what);             // "": no more
-  void HasRanks(const core::RankProgress& ranks);  // with the reason why they stand still, if one knows it
+  void Waits(const std::string& what);             // "": the wait is over
+  void HasRanks(const core::RankProgress& ranks);  // `ranks` has the reason why they stand still, if one knows it
 
   // To be called once per heartbeat: fills in the report on the ranks. Returns kStandsStill once, and kNothing from
   // then on.
@@ -162,12 +162,12 @@ class Site {
   // ---- Any thread ----
 
   void RequestStop();           // calls that wait return CANCELLED
-  bool stop_requested() const;  // also by the coordinator
+  bool stop_requested() const;  // whether this process or the coordinator requested it
   // Calls `take` once, on the task thread, with the anchors as they are at that time. After Join.
   void PostAnchorCopy(std::function<void(AnchorCopy)> take) { exchange_.movers()->PostAnchorCopy(std::move(take)); }
   void FinishTasks();  // returns when all posted tasks have run
   void ReportWith(const std::function<void(SiteReport&)>& note) { exchange_.Report(note); }
-  core::Progress GetProgress() { return exchange_.GetProgress(); }  // as reported to the coordinator
+  core::Progress GetProgress() { return exchange_.GetProgress(); }  // the progress as reported to the coordinator
   ExchangeTotals GetTotals() const { return exchange_.GetTotals(); }
 
  private:

@@ -30,12 +30,12 @@ struct SentFacts {
   core::Version base = 0;
   TrainedAmount amount;   // the site's total when it was made
   TrainedAmount weight;   // since the last merged contribution: its weight
-  bool admitted = false;  // by the coordinator: it will be merged
+  bool admitted = false;  // the coordinator has admitted it: it will be merged
 };
 
 // The rules' knowledge of a fragment.
 struct FragmentFacts {
-  core::Version version = 0;    // of W
+  core::Version version = 0;    // W's version
   core::Version applied = 0;    // the version of W that θ has
   core::Version first = 0;      // base of the first contribution
   core::Version resolved = -1;  // base of the last contribution known to be merged
@@ -43,16 +43,16 @@ struct FragmentFacts {
   std::vector<core::SiteId> sites;
   std::optional<SentFacts> sent;
   TrainedAmount merged_amount;
-  int64_t run_tokens = 0;  // of all sites, merged into it until `version`
+  int64_t run_tokens = 0;  // tokens of all sites, merged into it up to `version`
   core::Step delay = 0;    // τ of the round that θ applies next, where sites choose it
 };
 
 // The rules' knowledge of the site.
 struct SiteFacts {
-  std::string lineage;  // of the coordinator's state they belong to; the link may know a later one
+  std::string lineage;  // the coordinator's, to which the facts belong; the link may know a later one
   core::Step step = 0;
   TrainedAmount trained;
-  std::vector<core::SiteId> sites;  // those that share the data
+  std::vector<core::SiteId> sites;  // the sites that share the data
   std::vector<FragmentFacts> fragments;
 };
 
@@ -60,11 +60,11 @@ using core::Chunks;
 
 struct SiteCheckpoint {
   SiteFacts facts;
-  core::SettingsChain settings;  // of the run, as the site knows them
+  core::SettingsChain settings;  // the run's settings, as the site knows them
   // Indexed by fragment.
   std::vector<replica::ReplicaArrays> arrays;
-  std::vector<Chunks> chunks;           // of a contribution not yet admitted; otherwise null
-  std::shared_ptr<const void> storage;  // of the arrays, where the checkpoint was read from a file
+  std::vector<Chunks> chunks;           // chunks of a contribution not yet admitted; otherwise null
+  std::shared_ptr<const void> storage;  // memory of the arrays, where the checkpoint was read from a file
 };
 
 // Calls `visit(name, array)` for each array of fragment p, with the name under which it is stored. `Arrays` is

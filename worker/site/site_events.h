@@ -39,10 +39,10 @@ struct Welcomed {
   bool resumed = false;         // the session is still in the run
   bool kept_transfers = false;  // transfers in progress continue; false: another lineage, model or stay
   bool same_lineage = true;     // false: the site's state is void
-  std::string lineage;          // of the coordinator's state
-  int64_t stay = 0;             // by the coordinator's count
+  std::string lineage;          // the lineage of the coordinator's state
+  int64_t stay = 0;             // the stay's number, by the coordinator's count
   int num_fragments = 0;
-  std::vector<core::Version> last_admitted;  // of each fragment; −1: none
+  std::vector<core::Version> last_admitted;  // base, for each fragment; −1: none
 };
 struct SeedRequested {};
 struct EntryGiven {
@@ -64,10 +64,10 @@ struct Fetched {
   absl::Status status;
   core::Version version = 0;            // the version that the site has with it
   std::optional<core::Version> merged;  // updates: base of the contribution of this site that it contains
-  std::vector<core::SiteId> sites;      // updates: those that share the data from here on
+  std::vector<core::SiteId> sites;      // updates: the sites that share the data from here on
   bool evaluates = false;               // updates: this site evaluates after it
   int64_t begun_us = 0;                 // when its first bytes arrived
-  int64_t run_tokens = 0;               // of all sites, merged into the fragment until `version`
+  int64_t run_tokens = 0;               // tokens of all sites, merged into the fragment up to `version`
 };
 
 // ---- The movers ----
@@ -91,7 +91,7 @@ struct Failed {
 
 // ---- The step thread ----
 
-struct Joining {};  // it waits to join, and everything that an earlier stay began is over
+struct Joining {};  // the step thread waits to join, and all that an earlier stay began is over
 struct Stepped {    // inner step t is done
   core::Step step = 0;
   int64_t tokens = 0;  // trained on in this step
@@ -150,30 +150,30 @@ struct Resolve {  // the unresolved contribution was merged or refused
 struct ForgetResidual {
   core::FragmentId fragment = 0;
 };
-struct PlaceAnchor {  // AnchorPlaced
+struct PlaceAnchor {  // answered by AnchorPlaced
   core::FragmentId fragment = 0;
-  bool stage = false;  // θ moves with it
+  bool stage = false;  // θ moves with the anchor
 };
-struct TakeUpdate {  // UpdateTaken
+struct TakeUpdate {  // answered by UpdateTaken
   core::FragmentId fragment = 0;
   bool keep_step = false;       // θ is to move by the same step
   std::optional<bool> resolve;  // whether the unresolved contribution is thereby merged or refused
 };
-struct Evaluate {};  // the anchors, as they are when its turn comes
+struct Evaluate {};  // evaluates the anchors, as they are when its turn comes
 
 // ---- For the link ----
 
-struct Upload {  // VerdictGiven
+struct Upload {  // answered by VerdictGiven
   Tag tag;
   int64_t stay = 0;  // the stay in which the work was done, by the coordinator's count
   core::Version base = 0;
   TrainedAmount weight;
 };
-struct FetchAnchor {  // Fetched
+struct FetchAnchor {  // answered by Fetched
   Tag tag;
   core::Version at_least = 0;
 };
-struct FetchUpdate {  // Fetched
+struct FetchUpdate {  // answered by Fetched
   Tag tag;
   core::Version base = 0;
 };

@@ -42,10 +42,10 @@ class SiteExchange final : public transport::LinkListener, public MoverListener,
   void SetEvaluate(std::function<void(AnchorCopy)> evaluate) { evaluate_ = std::move(evaluate); }
   void SetData(const core::SiteData& data);
   void Restore(SiteCheckpoint checkpoint);    // before the first welcome
-  void HasNoInitialValues(absl::Status why);  // likewise
+  void HasNoInitialValues(absl::Status why);  // before the first welcome
 
   void Tell(const SiteEvent& event);
-  void TellStepped(core::Step step);  // with the tokens reported since the previous step
+  void TellStepped(core::Step step);  // adds the tokens reported since the previous step
   // Carries out the step thread's actions until the rules reach one of these turns. Errors: the failure of the rules,
   // or DEADLINE_EXCEEDED with nothing lost.
   absl::StatusOr<SiteRules::Turn> AwaitTurn(Deadline deadline, std::initializer_list<SiteRules::Turn> awaited);
@@ -124,7 +124,7 @@ class SiteExchange final : public transport::LinkListener, public MoverListener,
   WaitNotice notice_ ABSL_GUARDED_BY(mutex_);
 
   SiteTransfers transfers_;
-  std::unique_ptr<Movers> movers_;  // from the first welcome on; its threads call us
+  std::unique_ptr<Movers> movers_;  // null before the first welcome; its threads call us
 };
 
 }  // namespace causeway::worker

@@ -22,8 +22,8 @@ namespace causeway::worker {
 struct TrainingReport {
   core::Step step = 0;
   int64_t tokens = 0;        // since the process started
-  double loss = 0;           // of the last step
-  std::optional<double> lr;  // of it
+  double loss = 0;           // the last step's loss
+  std::optional<double> lr;  // the last step's learning rate
   double tokens_per_s = 0;
   double compute_s = 0;
   std::optional<core::OffloadProgress> offload;
@@ -33,7 +33,7 @@ struct TrainingReport {
 struct ExchangeTotals {
   int64_t up_bytes = 0;
   int64_t down_bytes = 0;
-  core::CodecId codec_up = core::CodecId::kFloat32;  // of the last contribution, and of the last update
+  core::CodecId codec_up = core::CodecId::kFloat32;  // the codecs of the last contribution, and of the last update
   core::CodecId codec_down = core::CodecId::kFloat32;
   double merged_weight = 0;  // this site's share of 1: the mean over the updates it has taken
   int64_t updates = 0;
@@ -66,9 +66,9 @@ class SiteReport {
   core::Progress progress_;
   int64_t trained_tokens_ = 0;
   int64_t new_tokens_ = 0;
-  std::map<core::FragmentId, std::string> encoded_on_;  // the last contribution
-  int64_t entered_ = 0;                                 // number of stays; the last began at:
-  core::Clock::TimePoint entered_at_;
+  std::map<core::FragmentId, std::string> encoded_on_;  // where the last contribution was encoded
+  int64_t entered_ = 0;                                 // number of stays
+  core::Clock::TimePoint entered_at_;                   // when the last stay began
 };
 
 }  // namespace causeway::worker

@@ -34,7 +34,7 @@ class StepRules {
   void Moved(const FragmentRules& fragment);  // θ has an update while the site trains
 
   void GoOn();                                            // continues as far as it can, after any event
-  bool TurnHasCome(const FragmentRules& fragment) const;  // for the update that has arrived
+  bool TurnHasCome(const FragmentRules& fragment) const;  // its update that has arrived may move θ
 
  private:
   void CountStep(const event::Stepped& stepped);
@@ -63,7 +63,7 @@ class SiteRules {
 
   // The step thread's next move once it has carried out its actions.
   enum class Turn {
-    kWait,    // for an event
+    kWait,    // wait for an event
     kGoOn,    // take the next step
     kJoin,    // the site has no place in the run: announce that it waits for one
     kFailed,  // see failure(); also after a requested stop

@@ -53,8 +53,8 @@ class SyncDelay {
   };
 
   void Stepped(double seconds);  // the time of an inner step, without waiting for updates
-  void Arrived(double latency_s,
-               double waited_s);  // counted from the send; the part of it spent admitted, waiting for others
+  // `latency_s` counts from the send; `waited_s` is the part of it spent admitted, waiting for other sites.
+  void Arrived(double latency_s, double waited_s);
   Choice Choose() const;
 
  private:
@@ -80,8 +80,8 @@ const char* StageName(Stage stage);
 
 // One stay in the run, from joining to gone.
 struct Stay {
-  int64_t number = 0;    // by the site's count
-  int64_t welcomed = 0;  // by the coordinator's count
+  int64_t number = 0;    // the stay's number, by the site's count
+  int64_t welcomed = 0;  // the stay's number, by the coordinator's count
   Stage stage = Stage::kOutside;
   bool resumes = false;     // continues from a checkpoint
   bool waited_for = false;  // the step thread waits for its place
@@ -100,7 +100,7 @@ struct StepEnd {
 
 // Counters for reports.
 struct SiteCounts {
-  int64_t entered = 0;  // stays
+  int64_t entered = 0;  // number of stays
   int64_t sent = 0;
   int64_t merged = 0;
   int64_t skipped = 0;  // due while an earlier contribution was unresolved
@@ -120,24 +120,24 @@ struct SiteState {
   std::vector<FragmentRules> fragments;
   Stay stay;
   std::optional<StepEnd> end;
-  std::optional<SiteFacts> restored;   // of a checkpoint, until the first welcome
-  std::string lineage;                 // of the coordinator's state, from the last welcome
+  std::optional<SiteFacts> restored;   // facts of a checkpoint, until the first welcome
+  std::string lineage;                 // the lineage of the coordinator's state, from the last welcome
   absl::Status initial_values;         // OK, or why the site has none to offer or supply
-  TrainedAmount trained;               // in all
+  TrainedAmount trained;               // the site's total
   core::Step step = 0;                 // the last one done
-  std::optional<core::Step> reported;  // last by the step thread since the site took this place
-  std::vector<core::SiteId> sites;     // those that share the data
-  core::SiteData data;                 // its own, declared when it joins
+  std::optional<core::Step> reported;  // the step reported last since the site took this place
+  std::vector<core::SiteId> sites;     // the sites that share the data
+  core::SiteData data;                 // the site's own, declared when it joins
   SiteCounts counts;
   SyncDelay delay;
   std::optional<int64_t> stepped_us;  // end of the last step; none: it says nothing about the next one
   double stalled_at_step_s = 0;       // counts.stall_s at that time
-  bool held = false;                  // by an operator
+  bool held = false;                  // the run is held: the site takes no further step
   int sets_pending = 0;               // fragments whose θ the step thread has yet to set to W before the site enters
-  bool stopping = false;              // its owner requested a stop
+  bool stopping = false;              // the site's owner requested a stop
   absl::Status failure;
   int64_t now_us = 0;
-  SiteActions actions;  // of the current event
+  SiteActions actions;  // the actions of the current event
 
   // Whether it is this site's turn to evaluate: where each site has its own data, every site evaluates.
   bool MayEvaluate(bool is_first) const { return is_first || config.data.mode == core::DataMode::kOwn; }
@@ -160,7 +160,7 @@ struct SiteState {
     return schedule.SendStep(fragment.id(), fragment.facts().applied) + fragment.facts().delay;
   }
   void Do(SiteAction action) { actions.push_back(std::move(action)); }
-  void LosePlace() {  // and take a new one, unless the site is about to leave: it says so on the stream that it has
+  void LosePlace() {  // asks for a new place, unless the site is about to leave, which its present stream says
     stay.stage = Stage::kLost;
     if (!stopping) Do(action::Rejoin{});
   }
@@ -174,7 +174,7 @@ struct SiteState {
 
 transport::HeldValues HeldValuesOf(core::Version version, const replica::ReplicaArrays& arrays);
 
-// For a process that has not been welcomed since it restarted.
+// The same for a process that has not been welcomed since it restarted.
 std::vector<core::HeldFragment> HeldFragmentsOf(const SiteCheckpoint& checkpoint);
 
 }  // namespace causeway::worker

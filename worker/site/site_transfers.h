@@ -38,15 +38,15 @@ class TransferListener {
  public:
   virtual ~TransferListener() = default;
   virtual void OnVerdict(const event::VerdictGiven& given) = 0;
-  // `revisions`: of the run's settings, those that the coordinator told along.
+  // `revisions` of the run's settings, as far as the coordinator has sent some along.
   virtual void OnBegan(const event::FetchBegan& began, const std::vector<core::SettingsRevision>& revisions) = 0;
   virtual void OnFetched(const event::Fetched& fetched, std::shared_ptr<const Payload> payload) = 0;
-  virtual void OnTransferFailed(const absl::Status& status) = 0;  // cannot be recovered from
+  virtual void OnTransferFailed(const absl::Status& status) = 0;  // an error that ends the site
 };
 
 class SiteTransfers {
  public:
-  // All outlive it.
+  // The arguments outlive it.
   SiteTransfers(const core::RunSettings& settings, core::SiteId site, transport::CoordinatorLink* link,
                 const core::Clock& clock, TransferListener* listener)
       : settings_(settings), site_(std::move(site)), link_(link), clock_(clock), listener_(listener) {}

@@ -20,7 +20,7 @@ absl::StatusOr<StepThread::Turn> StepThread::Run(const std::string& operation, s
     });
   } else if (operation_ != operation) {
     return absl::FailedPreconditionError(
-        absl::StrCat("expected another call of ", operation_, ", which is not through, got ", operation));
+        absl::StrCat("expected ", operation_, " again, which has not finished, got ", operation));
   }
   const bool there = lock.WaitFor(changed_, timeout, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return outcome_.has_value() || has_work_();

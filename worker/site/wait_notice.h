@@ -22,7 +22,7 @@ class WaitNotice {
     ++heard_;
   }
 
-  // How many there were: a wait that begins before a reason is heard has to end when it is.
+  // How many reasons were heard: a wait that begins before a reason is heard has to end when it is.
   int64_t heard() const { return heard_; }
 
   // The site goes on.

@@ -135,7 +135,7 @@ TEST_F(ControlTest, RefusalIsSentBeforeTheStreamEnds) {
   stream.Deliver(join);
   run_.Settle();
   ASSERT_EQ(stream.written().size(), 1u);
-  EXPECT_EQ(stream.written()[0].refused().reason(), "session: expected one, got none");
+  EXPECT_EQ(stream.written()[0].refused().reason(), "session: expected a session id, got none");
   EXPECT_FALSE(stream.finished()) << "the refusal is on its way";
   stream.CompleteWrite();
   ASSERT_TRUE(stream.finished());

@@ -178,7 +178,7 @@ TEST_F(RebuildTest, WitnessThatSendsNothingIsAskedLastFromThenOn) {
   clock_.Advance(30'000);
   rebuild_.Tick();
   ASSERT_TRUE(sites_["a"]->ended);
-  EXPECT_THAT(sites_["a"]->ended->message(), HasSubstr("nothing came"));
+  EXPECT_THAT(sites_["a"]->ended->message(), HasSubstr("did not arrive"));
   ASSERT_TRUE(rebuild_.BeginShow(sites_["a"], sites_["a"]->Shown()).ok());
   rebuild_.Tick();
   EXPECT_THAT(sites_["a"]->asked, IsEmpty());
@@ -189,9 +189,10 @@ TEST_F(RebuildTest, WitnessThatSendsNothingIsAskedLastFromThenOn) {
 TEST_F(RebuildTest, PieceThatWasNotAskedForOrIsTooLongEndsTheStream) {
   ShowAll();
   EXPECT_THAT(rebuild_.TakePiece(sites_["c"].get(), "1234").message(), HasSubstr("was not asked for"));
-  EXPECT_THAT(rebuild_.TakePiece(sites_["a"].get(), "123").message(), HasSubstr("got 3 bytes after 0"));
+  EXPECT_THAT(rebuild_.TakePiece(sites_["a"].get(), "123").message(), HasSubstr("got a piece of 3 bytes after 0"));
   const std::string long_piece(3 * map_.fragment(0).padded_values() * sizeof(float), 'x');
-  EXPECT_THAT(rebuild_.TakePiece(sites_["a"].get(), long_piece).message(), HasSubstr("float32 values in whole"));
+  EXPECT_THAT(rebuild_.TakePiece(sites_["a"].get(), long_piece).message(),
+              HasSubstr("expected whole float32 values, "));
 }
 
 TEST_F(RebuildTest, HoldingsOfAnotherRunOrFragmentAreRefused) {

@@ -37,7 +37,7 @@ TEST_F(Membership, JoinThatSaysTooLittleIsRefusedWithWhatWasExpected) {
       RefusalOf("a", [](v1::Join& join) { join.mutable_context()->set_site(".a"); }),
       HasSubstr("site name: expected 1 to 64 letters, digits, '.', '_' or '-', not starting with '.', got '.a'"));
   EXPECT_EQ(RefusalOf("a", [](v1::Join& join) { join.mutable_context()->clear_session(); }),
-            "session: expected one, got none");
+            "session: expected a session id, got none");
   EXPECT_EQ(RefusalOf("a", [](v1::Join& join) { join.clear_codecs(); }),
             "the run uses codec int4, which the site does not know");
   EXPECT_THAT(RefusalOf("a", [](v1::Join& join) { join.mutable_manifest()->mutable_tensors(0)->set_kind(99); }),

@@ -161,7 +161,7 @@ TEST_F(RendezvousTest, AnotherWorldEndsItForAllWithBoth) {
   const std::vector<absl::Status> statuses =
       OnRanks(2, [&](int rank) { return Meet(rank, rank == 0 ? 2 : 3).status(); });
   for (const absl::Status& status : statuses) {
-    EXPECT_EQ(status.message(), "expected ranks of a world of 2, as rank 0 is, got rank 1 of 3 (host1)");
+    EXPECT_EQ(status.message(), "expected a world of 2 ranks, as rank 0 has, got rank 1 of 3 (host1)");
   }
 }
 

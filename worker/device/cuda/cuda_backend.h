@@ -31,10 +31,10 @@ absl::StatusOr<std::unique_ptr<DeviceAttention>> ChooseAttention(const GpuAttent
 struct CudaLibraries {
   std::string directory;  // where they are looked for first; empty: where the system looks
   AttentionKind attention = AttentionKind::kAuto;
-  bool times_products = true;  // else cuBLASLt's first algorithm of each
+  bool times_products = true;  // false: each product takes cuBLASLt's first algorithm
 };
 
-int VisibleGpus();  // as the driver shows them to this process; 0 where there is no driver
+int VisibleGpus();  // how many the driver shows to this process; 0 without a driver
 
 // UNAVAILABLE, NOT_FOUND: there is no such device, or no cuBLASLt.
 absl::StatusOr<std::unique_ptr<ComputeBackend>> MakeCudaBackend(int index, const CudaLibraries& libraries);

@@ -17,7 +17,7 @@ void EncodeOn(offload::CudaDevice& device, offload::Queue queue, core::CodecId c
 
 class CudaEncodeBackend final : public EncodeBackend {
  public:
-  // As offload::MakeCudaDevice.
+  // Opens GPU `index`; errors as in offload::MakeCudaDevice.
   static absl::StatusOr<std::unique_ptr<CudaEncodeBackend>> Make(int index);
 
   offload::Device& device() override { return *device_; }

@@ -1,5 +1,5 @@
-// Attention by cuDNN, of bfloat16 with float32 sums: fused, so that no scores are stored, and with a deterministic
-// backward.
+// Attention by cuDNN, for bfloat16 values with float32 sums: fused, so that no scores are stored, and with a
+// deterministic backward.
 //
 // Forward's statistics are each row's log Σ exp of its scores, [batch, heads, sequence]. cuDNN (9.11 or newer) is found
 // at run time, as cuBLASLt is; its graphs are described by cudnn-frontend, headers that only a build with

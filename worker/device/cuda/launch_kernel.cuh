@@ -1,4 +1,4 @@
-// Shared by the two files of launch_kernel.h.
+// Shared by the two .cu files that launch_kernel.h names.
 #pragma once
 
 #include <algorithm>

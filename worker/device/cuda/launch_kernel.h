@@ -1,4 +1,4 @@
-// Queues a kernel on a stream. nvcc contracts products and sums of a whole file or of none, so that there are two:
+// Queues a kernel on a stream. nvcc contracts products and sums in a whole file or not at all, so there are two files:
 //
 //   value_kernels.cu: those whose bits are the host's, without contraction     model_kernels.cu: all others
 #pragma once

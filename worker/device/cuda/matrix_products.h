@@ -1,4 +1,4 @@
-// Matrix products on a GPU, by cuBLASLt: of float32 or of bfloat16, with float32 sums.
+// Matrix products on a GPU, by cuBLASLt, for float32 or bfloat16 operands, with float32 sums.
 //
 //   a job ─► its shape ─► described once, its algorithm found or measured once ─► queued
 //
@@ -23,7 +23,7 @@ namespace causeway::worker {
 
 class MatrixProducts {
  public:
-  // Both outlive it. Without `times` each first choice is taken, and none is exported.
+  // `device` and `blas` outlive it. If `times` is false, each first choice is taken, and none is exported.
   static absl::StatusOr<std::unique_ptr<MatrixProducts>> Make(offload::CudaDevice* device, const CublasLt* blas,
                                                               bool times);
   ~MatrixProducts();
@@ -49,11 +49,11 @@ class MatrixProducts {
   // Keeps the first error; false if there is one.
   bool Done(cublasStatus_t status, const std::string& what);
   bool Describe(const ProductShape& shape, Product& product);
-  // False, with the device's error, if cuBLASLt has none.
+  // False, with the device's error, if cuBLASLt has no algorithm.
   bool Choose(const ProductShape& shape, const GemmJob& job, cudaStream_t stream, Product& product);
   std::vector<cublasLtMatmulAlgo_t> Proposed(const ProductShape& shape, const Product& product);
   bool Known(const ProductShape& shape, Product& product) const;
-  // ms of each of some runs, none if one fails; `to` takes the results.
+  // The durations of several runs in ms, empty if one fails; `to` receives the products.
   std::vector<float> Times(const GemmJob& job, cudaStream_t stream, const Product& product,
                            const cublasLtMatmulAlgo_t& algorithm, void* to);
   cublasStatus_t Multiply(const GemmJob& job, cudaStream_t stream, const Product& product,

@@ -31,7 +31,7 @@ class HostBlock {
     T values_[kLanes] = {};
   };
 
-  // `order`: of the lanes, null: ascending. It outlives the block.
+  // `order` of the lanes; null: ascending. It outlives the block.
   explicit HostBlock(int64_t index, const uint8_t* order = nullptr) : index_(index), order_(order) {}
 
   int64_t index() const { return index_; }

@@ -190,7 +190,7 @@ struct ClassifierKernel {
   const int32_t* targets;
   float* losses;  // [rows]
   int64_t rows;
-  int32_t vocab, stride;  // from a row of logits to the next
+  int32_t vocab, stride;  // stride: values from a row of logits to the next
   float factor;
 
   CAUSEWAY_ANYWHERE int64_t blocks() const { return rows; }

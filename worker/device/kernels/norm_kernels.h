@@ -66,7 +66,7 @@ CAUSEWAY_ANYWHERE void AddNormWeight(const Floats<N>& dy, const Floats<N>& x, fl
 // dx = addend + r (w dy − x · r²/n · Σ w dy x), row by row.
 template <typename T>
 struct RmsNormBackwardKernel {
-  const T *dy, *x, *w, *addend;  // addend: null: none; may be dx
+  const T *dy, *x, *w, *addend;  // addend may be null (none) or dx
   const float* scale;
   T* dx;
   int64_t rows, size;

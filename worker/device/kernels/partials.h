@@ -22,7 +22,7 @@ CAUSEWAY_ANYWHERE void AddShares(Block& block, const float* partials, int64_t sh
   block.Each([&](int lane) {
     constexpr int kWidth = kPack<float>;
     const int part = lane / (kPartialColumns / kWidth), column = lane % (kPartialColumns / kWidth) * kWidth;
-    const int64_t end = size - first;  // of the columns that exist
+    const int64_t end = size - first;  // the columns from `first` on
     Floats<kWidth> sum = {};
     for (int64_t share = part; share < shares; share += kPartialParts) {
       const float* const from = partials + share * size + first + column;

@@ -63,7 +63,7 @@ struct MoveSumKernel {
   }
 };
 
-// `count` values from their place on the device, to `to` + `at`.
+// `count` values from `from`, on the device, to be copied to `to` + `at`.
 struct GatherPiece {
   const float* from;
   int64_t at, count, first_block;
@@ -76,9 +76,9 @@ struct GatherKernel {
   static constexpr bool kHostsBits = true;
   static constexpr int64_t kLineValues = 128 / sizeof(float);
 
-  const GatherPiece* pieces;  // of at least one value each, first blocks in order
+  const GatherPiece* pieces;  // each of at least one value; ordered by first block
   float* to;
-  int64_t count, all_blocks;  // of pieces
+  int64_t count, all_blocks;  // number of pieces, and of their blocks
 
   CAUSEWAY_ANYWHERE static int64_t SkippedLanes(const float* from) {
     return static_cast<int64_t>(reinterpret_cast<uintptr_t>(from) / sizeof(float)) % kLineValues;

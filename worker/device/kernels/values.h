@@ -68,8 +68,8 @@ struct Width {
   CAUSEWAY_ANYWHERE constexpr operator int() const { return N; }  // NOLINT(google-explicit-constructor)
 };
 
-// Calls f(lane, i, width) for the values from i to i + width of `count`: packs where `packed`, then one by one. At most
-// 2^31.
+// Calls f(lane, i, width) for the values from i to i + width of `count`: packs where `packed`, then one by one. `count`
+// is at most 2^31.
 template <typename T, typename Block, typename F>
 CAUSEWAY_ANYWHERE void EachPack(Block& block, int64_t count, bool packed, const F& f) {
   constexpr int kWidth = kPack<T>;
@@ -81,7 +81,7 @@ CAUSEWAY_ANYWHERE void EachPack(Block& block, int64_t count, bool packed, const 
   });
 }
 
-inline constexpr int64_t kValuesPerBlock = 8 * kLanes;  // of kernels over flat arrays
+inline constexpr int64_t kValuesPerBlock = 8 * kLanes;  // in kernels over flat arrays
 CAUSEWAY_ANYWHERE int64_t BlocksOf(int64_t values) { return (values + kValuesPerBlock - 1) / kValuesPerBlock; }
 
 // Whether all these begin at a pack boundary.
