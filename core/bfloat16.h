@@ -1,7 +1,7 @@
 // bfloat16: the upper 16 bits of a float32.
 //
-//   float32 ─► ToBfloat16: to nearest, ties to even ─► 16 bits ─► FromBfloat16 ─► the float32 that they are
-//   float32 ─► RoundStochastically: to one of its two neighbors, more likely the nearer ─► as float32
+//   float32 ─► ToBfloat16: to nearest, ties to even ─► 16 bits ─► FromBfloat16 ─► the float32 of that value
+//   float32 ─► RoundStochastically: to one of its two neighbors, more likely the nearer ─► still a float32
 //
 // Uses __builtin_bit_cast, since std::bit_cast is a host function.
 #pragma once

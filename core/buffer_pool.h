@@ -1,4 +1,4 @@
-// Arrays that only a fragment in flight needs: lent for as long as they are held, then reused.
+// Bytes with an owner; and arrays that only a fragment in flight needs: lent for as long as they are held, then reused.
 //
 //   Take(n) ─► Buffer of n values ─► … ─► end of its life ─► the pool, for the next fragment
 //

@@ -1,4 +1,4 @@
-// The identifiers of a run: names and numbers.
+// The identifiers of a run: names, numbers, and the shard that a coordinator is.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The one reader of JSON that people, other programs and peers bring. It says why a text is not JSON, and where.
+// The one parser of JSON that comes from people, other programs and peers. It says why a text is not JSON, and where.
 //
 //   {"layers": 16,
 //    "layer_bytes": NaN}   ─►   costs.json: expected JSON, line 2, column 17: got NaN, which JSON does not have

@@ -1,5 +1,6 @@
-// A site's report about itself, and the list of its figures: its message, that message's limits and everything shown of
-// it follow from the list (transport/progress_message.h, server/status/status_json.cc, worker/loop/training_log.cc).
+// A site's report about itself, and the list of the report's figures, from which follow its form as a message, the
+// limits of a received one, and all that is shown (transport/progress_message.h, server/status/status_json.cc,
+// worker/loop/training_log.cc).
 //
 //   Figures(progress, visitor) ─► visitor("step", Figure::kCount, progress.step), …
 //
@@ -91,7 +92,7 @@ struct LevelTraffic {
 struct RankProgress {
   int64_t ranks = 1;
   int64_t hosts = 1;
-  std::string slowest;         // the rank that recently ended its steps last
+  std::string slowest;         // the rank that was the last to finish in recent steps
   double slowest_step_s = 0;   // that rank's time for a step
   std::string standing_still;  // why training stands still; "": it does not
   double step_bytes = 0;       // bytes that one rank sent to the others in its last step

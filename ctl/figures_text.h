@@ -1,4 +1,4 @@
-// Formats the figures of a status for people: four digits, powers of 1000, "-" for an unknown figure.
+// Texts for people: a status's figures (four digits, powers of 1000, "-" for an unknown one), events, tables.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -161,7 +161,7 @@ class YamlReader {
   }
 
  private:
-  // False: the key was there before.
+  // Records the key's line. False, and a mistake: the key was there before.
   bool NoteLine(const YAML::Node& node, const std::string& path) {
     const int line = node.Mark().line + 1;
     const auto [entry, is_new] = origin_.lines.emplace(path, line);

@@ -170,8 +170,8 @@ AdamWWalk CurrentWalk();
 void SetWalk(AdamWWalk walk);  // for all threads' next steps
 
 // Moments in bfloat16, 20 bytes a parameter instead of 28: each is widened, updated, and rounded stochastically, since
-// to nearest a v near its fixed point would no longer move. The random bits are a function of seed and index, so that
-// no number of threads and no cut changes one; a step has another seed than the one before.
+// a v near its fixed point would stop moving if it were rounded to nearest. The random bits are a function of seed and
+// index alone, so that neither threads nor the cut of the work change one. Each step has a new seed.
 struct NarrowMoments {
   uint16_t* first = nullptr;
   uint16_t* second = nullptr;

@@ -69,8 +69,8 @@ absl::StatusOr<ChannelOptions> ReadClientFlags(const ClientFlags& flags, const A
 // it is allowed more time.
 enum class Traffic { kControl, kBulk };
 
-// A channel with its own TCP connection, so that bulk and control do not share one. `at`: which of the addresses of the
-// name it connects to; none: gRPC finds out.
+// A channel with its own TCP connection, so that bulk and control do not share one. `at`: the address to connect to, of
+// those that the name has; none: gRPC resolves the name.
 std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const ChannelOptions& options, Traffic traffic,
                                            const std::optional<Address>& at = std::nullopt);
 

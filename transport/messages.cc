@@ -126,8 +126,8 @@ absl::StatusOr<std::vector<core::TensorPart>> PartsOf(const v1::FragmentTensors&
     }
     if (i > 0 && tensor < fragment.tensors(i - 1)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("fragment map: expected each fragment's tensors in ascending order, got ", tensor, " after ",
-                       fragment.tensors(i - 1)));
+          absl::StrCat("fragment map: expected the tensors of each fragment in ascending order, got ", tensor,
+                       " after ", fragment.tensors(i - 1)));
     }
     const core::TensorPart part{tensor, divided ? fragment.begin_units(i) : 0, divided ? fragment.num_units(i) : 0};
     const int64_t units = core::UnitsFor(manifest[tensor].NumValues());

@@ -168,7 +168,7 @@ FieldLimit LimitOf(Figure figure) {
     case Figure::kRate: return {"", Holds::kNumber, 0, kMostRate};
     case Figure::kName: return {"", Holds::kText, 0, core::kMaxSiteTextBytes};
     case Figure::kWords: return {"", Holds::kText, 0, core::kMaxEventTextBytes};
-    case Figure::kReal:  // including those of a diverging model
+    case Figure::kReal:  // unbounded: a diverging model may report infinity or NaN
     case Figure::kFlag:
     case Figure::kDigest: return {};
   }

@@ -22,8 +22,8 @@ namespace causeway::transport {
 // one field of a oneof. Unknown fields are skipped. CHECKs that `message` is in the table.
 absl::Status CheckFields(const google::protobuf::Descriptor& message, google::protobuf::io::ZeroCopyInputStream* bytes);
 
-// Each text of a message becomes printable and stays in one line (core/text.h), so that what keeps or shows it need not
-// know that it came from a peer. Fields of type bytes are not texts.
+// Makes each text of a message printable and one line (core/text.h), so that code which keeps or shows it need not know
+// that it came from a peer. Fields of type bytes are not texts.
 void MakePrintable(google::protobuf::Message& message);
 
 // INVALID_ARGUMENT if a limit is exceeded, or the bytes are no such message; RESOURCE_EXHAUSTED if they are more than

@@ -286,7 +286,7 @@ constexpr double kBytesPerMbit = 1e6 / 8;
 // A negative or infinite rate is a typo.
 absl::Status CheckRate(const char* flag, double mbit) {
   if (mbit >= 0 && std::isfinite(mbit)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(flag, ": expected 0 or more Mbit/s, got ", mbit));
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": expected a finite rate of 0 or more Mbit/s, got ", mbit));
 }
 
 // One to the coordinator, or to all shards of the run.

@@ -59,7 +59,7 @@ struct Avx512 {
   CAUSEWAY_LANES static Int SubInt(Int a, Int b) { return _mm512_sub_epi32(a, b); }
   CAUSEWAY_LANES static Int And(Int a, Int b) { return _mm512_and_si512(a, b); }
   CAUSEWAY_LANES static Int Or(Int a, Int b) { return _mm512_or_si512(a, b); }
-  CAUSEWAY_LANES static Int OrAnd(Int a, Int b, Int c) { return _mm512_ternarylogic_epi32(a, b, c, 0xf8); }  // bit abc
+  CAUSEWAY_LANES static Int OrAnd(Int a, Int b, Int c) { return _mm512_ternarylogic_epi32(a, b, c, 0xf8); }
   CAUSEWAY_LANES static Int MinInt(Int a, Int b) { return _mm512_min_epu32(a, b); }
   CAUSEWAY_LANES static Int MaxInt(Int a, Int b) { return _mm512_max_epu32(a, b); }
   template <int kBits>

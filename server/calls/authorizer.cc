@@ -219,7 +219,7 @@ absl::StatusOr<std::optional<Identity>> Authorizer::Identify(const Peer& peer) {
 absl::Status Authorizer::CheckSite(const Peer& peer, const core::SiteId& site) {
   if (IsNameOf(Role::kAdmin, site) || IsNameOf(Role::kShard, site)) {
     return absl::PermissionDeniedError(
-        absl::StrCat("'", site, "' is a name for those who run the coordinator and for shards; expected a site's"));
+        absl::StrCat("expected the name of a site, got '", site, "', which is reserved for operators and shards"));
   }
   if (everybody()) return absl::OkStatus();
   RETURN_IF_ERROR(CheckRevoked(peer));

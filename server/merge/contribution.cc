@@ -99,7 +99,7 @@ void ContributionReader::DecodeAdd(const Tile& tile, float weight, std::span<flo
     const codecs::ChunkView& chunk = chunks_[next_];
     const int64_t chunk_end = chunk.span().first_value() + chunk.span().values;
     const int64_t end = std::min(chunk_end, tile.end_value());
-    CHECK(chunk.span().first_value() <= at && at < end);  // a gap, or chunks out of order
+    CHECK(chunk.span().first_value() <= at && at < end);  // else a gap, or chunks out of order
     const int64_t count = chunk.rotates() ? core::BlocksFor(end - at) * core::kBlockValues : end - at;
     chunk.DecodeAddInDomain(at / core::kUnitValues, weight, sum.subspan(at - tile.first_value(), count));
     if (end == chunk_end) ++next_;

@@ -211,8 +211,7 @@ void Rebuild::ResetChoice() {
     if (showing.asked) asked.push_back(showing.site);
   }
   for (const SiteId& site : asked) {
-    peers_.at(site)->End(
-        absl::AbortedError("the rebuild chooses again which site sends which fragment: show the state again"));
+    peers_.at(site)->End(absl::AbortedError("the rebuild assigns fragments to sites anew: show the state again"));
     Forget(site);
   }
 }

@@ -26,8 +26,8 @@ namespace causeway::server {
 
 class Admission {
  public:
-  // `may_lose_its_end`: sites that prove more than the state holds are asked for it (a relaxed journal's end is lost).
-  // `config` outlives it.
+  // `may_lose_its_end`: a crash may take the end of a relaxed journal; sites that prove more than the state holds are
+  // asked for that. `config` outlives the Admission.
   Admission(const core::RunConfig& config, const core::Shard& shard, ModelBounds bounds, bool new_run,
             bool may_lose_its_end, Claims claims);
 

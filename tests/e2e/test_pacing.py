@@ -59,7 +59,7 @@ class PacingTest(EndToEndTest):
 
     def test_a_rate_that_is_none_is_refused(self):
         for flag in ("--max_up_mbit", "--max_down_mbit"):
-            expected = "expected 0 or more Mbit/s, got "
+            expected = "expected a finite rate of 0 or more Mbit/s, got "
             for value, words in (("-1", f"{expected}-1"), ("inf", f"{expected}inf"), ("nan", f"{expected}nan"),
                                  ("fast", "expected a number, got 'fast'")):
                 worker = self.program(self.folder, f"worker{flag}-{value}", "causeway-worker", "--site=a",

@@ -121,7 +121,7 @@ class SettingsTest(EndToEndTest):
         self.assertIn("more than 10 times the learning rate; --yes", self.set(run, "outer.lr=1e30", code=REFUSED))
         cancelled = self.set(run, "--cancel")
         self.assertIn("inner.lr: 0.001 → 0.01", cancelled)
-        self.assertIn("no change of the settings is to come", self.set(run, "--cancel", code=REFUSED))
+        self.assertIn("no change of settings is pending", self.set(run, "--cancel", code=REFUSED))
         self.assertIn("or --cancel alone, got both", self.set(run, "--cancel", "outer.lr=1", code=BAD_INPUT))
         eventually(lambda: run.status()["config"]["inner"]["lr"] == 0.01, "the page has what holds")
         self.set(run, "outer.lr=5.5", "--yes")

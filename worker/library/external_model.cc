@@ -104,7 +104,7 @@ absl::StatusOr<std::vector<formats::ModelFile>> ReadFiles(JsonObject& model) {
   return files;
 }
 
-// The run's own manifest, with each of its tensors found among the given ones.
+// For each tensor of the run's manifest its index in `given`. INVALID_ARGUMENT: one is missing or has another shape.
 absl::StatusOr<std::vector<int>> Match(const core::Manifest& manifest, const std::vector<TensorSpec>& given) {
   std::map<std::string, int> by_name;
   for (size_t i = 0; i < given.size(); ++i) {

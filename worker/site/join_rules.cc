@@ -50,8 +50,8 @@ void JoinRules::FillFromCheckpoint() {
   const SiteFacts facts = std::move(*s_.restored);
   s_.restored.reset();
   if (facts.fragments.size() != s_.fragments.size()) {
-    return s_.Fail(absl::InternalError(
-        absl::StrCat("the checkpoint has ", facts.fragments.size(), " fragments, the run has ", s_.fragments.size())));
+    return s_.Fail(absl::InternalError(absl::StrCat("the checkpoint: expected ", s_.fragments.size(),
+                                                    " fragments, as the run has, got ", facts.fragments.size())));
   }
   s_.fragments.clear();
   for (const FragmentFacts& fragment : facts.fragments) {

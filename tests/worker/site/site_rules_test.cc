@@ -254,7 +254,7 @@ TEST_F(SiteRulesTest, SiteOfACheckpointGoesOnAtItsStepAndSendsAgainWhatHasNoVerd
 TEST_F(SiteRulesTest, CheckpointOfAnotherNumberOfFragmentsIsRefused) {
   rules_->Restore({.step = 8, .fragments = {FragmentFacts{}}});
   Welcome(/*resumed=*/true);
-  EXPECT_THAT(rules_->failure().message(), HasSubstr("the checkpoint has 1 fragments, the run has 2"));
+  EXPECT_THAT(rules_->failure().message(), HasSubstr("the checkpoint: expected 2 fragments, as the run has, got 1"));
 }
 
 TEST_F(SiteRulesTest, CheckpointOfAStayThatIsOverJoinsAnewWithWhatItTrained) {
