@@ -31,6 +31,8 @@
 #include "ctl/program_log.h"
 #include "ctl/standard_streams.h"
 
+ABSL_FLAG(std::string, log_format, "text", "text | json: one line for each event, on stderr");
+
 namespace causeway::ctl {
 namespace {
 
@@ -98,11 +100,6 @@ void SetUpHeap() {
 #endif
 }
 
-}  // namespace causeway::ctl
-
-ABSL_FLAG(std::string, log_format, "text", "text | json: one line for each event, on stderr");
-
-namespace causeway::ctl {
 namespace {
 
 constexpr int64_t kSignalPollMs = 200;  // how long the end of the program may wait for the signal thread

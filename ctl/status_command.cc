@@ -24,6 +24,8 @@
 #include "ctl/program.h"
 #include "ctl/standard_streams.h"
 
+ABSL_FLAG(bool, watch, false, "status: again every second, until Ctrl-C");
+
 namespace causeway::ctl {
 namespace {
 
@@ -177,11 +179,6 @@ absl::StatusOr<StatusCheck> CheckOfStatus(const std::string& text) try {
   return absl::InvalidArgumentError(absl::StrCat(kNoStatus, ": ", error.what()));
 }
 
-}  // namespace causeway::ctl
-
-ABSL_FLAG(bool, watch, false, "status: again every second, until Ctrl-C");
-
-namespace causeway::ctl {
 namespace {
 
 constexpr int64_t kWatchMs = 1000;

@@ -67,9 +67,6 @@ void DelayFields(core::SyncConfig& sync, Fields& fields) {
                                             sync.sync_every - 1, "less than sync_every");
 }
 
-using enum Holds;
-using enum Set;
-
 void CheckBatchBySite(const core::InnerConfig& inner, const Fields& fields, FieldCheck& check) {
   for (const auto& [site, rows] : inner.batch_by_site) {
     const std::string path = fields.Path(absl::StrCat("batch_by_site.", site));
@@ -104,10 +101,6 @@ void PartitionFields(core::PartitionConfig& partition, bool onebit_adam, Fields&
   level({"gradients", kFixed, "the same"}, &partition.gradients);
   level({"optimizer", kFixed, "the same of its state"}, &partition.optimizer);
 }
-
-using core::SyncMode;
-using enum Holds;
-using enum Set;
 
 // Larger values are typos.
 constexpr int64_t kMaxRounds = 1'000'000'000;

@@ -253,9 +253,6 @@ absl::Status TakeLine(causeway_log_line* line) {
 }  // namespace
 }  // namespace causeway::worker
 
-using namespace causeway;
-using namespace causeway::worker;
-
 // ---- The library ----
 
 uint32_t causeway_abi(void) { return CAUSEWAY_ABI; }

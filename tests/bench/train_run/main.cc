@@ -112,7 +112,11 @@ absl::StatusOr<std::unique_ptr<worker::ComputeBackend>> OpenBackend() {
   if (device == kFake) return std::make_unique<worker::FakeBackend>();
 #ifdef CAUSEWAY_WITH_CUDA
   if (const std::optional<int> index = worker::GpuIndex(device, worker::VisibleGpus(), 0)) {
-    return worker::MakeCudaBackend(*index, {.directory = absl::GetFlag(FLAGS_cuda_libs)});
+    worker::CudaLibraries libraries{.directory = absl::GetFlag(FLAGS_cuda_libs)};
+    for (const worker::AttentionKind kind : worker::kAllAttentionKinds) {
+      if (absl::GetFlag(FLAGS_attention) == worker::AttentionKindName(kind)) libraries.attention = kind;
+    }
+    return worker::MakeCudaBackend(*index, libraries);
   }
 #endif
   return absl::InvalidArgumentError(absl::StrCat("--profile: expected a device, got --device=", device));
@@ -215,8 +219,7 @@ absl::Status Run() {
       profiled = made->get();
       return std::move(*made);
     });
-    if (placements.size() > 1)
-      return absl::InvalidArgumentError("--profile: expected one of --placements, got several");
+    if (placements.size() > 1) return absl::InvalidArgumentError("--profile: expected one placement, got several");
   }
   for (const Placement& placement : placements) {
     const core::Clock::TimePoint begin = core::SystemClock().Now();
