@@ -17,7 +17,7 @@
 
 namespace causeway::codecs::simd {
 
-// How many pages are walked at a time, and how many visits ahead they are fetched: measured (tests/bench/codecs). With
+// How many pages are walked at a time, and how many visits ahead they are fetched: measured (tests/bench/run codecs). With
 // a residual in place there are three streams already, and more of them cost more than they gain.
 inline constexpr int kEncodePages = 4, kEncodeAhead = 8;
 inline constexpr int kFeedbackPages = 1, kFeedbackAhead = 4;

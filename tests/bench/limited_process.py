@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 
-from ingest_lib.processes import ends_with_us
+from bench_lib.processes import ends_with_us
 
 SAID = 1500  # characters of a program's last words that a row keeps
 

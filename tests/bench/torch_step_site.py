@@ -14,7 +14,7 @@ from torch import distributed, nn
 
 import causeway.torch as causeway
 from causeway import _library
-from ingest_lib import processes
+from bench_lib import processes
 
 VOCABULARY = 4096
 shape = []  # rows, tokens of each

@@ -1,6 +1,6 @@
 """Bulk connections that are cut in the middle of a fragment: transfers go on at the missing chunks, to the same bits.
 
-tests/bench/cuts does the same a hundred times, and says what a cut costs.
+docs/data/measurements.md says what a hundred of them cost.
 """
 
 import pathlib

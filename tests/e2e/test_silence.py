@@ -1,6 +1,6 @@
 """Connections that die without a word, as when a firewall forgets a flow: rounds go on within seconds, at any lease.
 
-tests/bench/silence does the same for every kind of connection, direction and lease, and prints the pauses.
+docs/data/measurements.md has the pauses of every kind of connection, direction and lease.
 """
 
 import collections

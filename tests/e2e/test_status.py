@@ -229,7 +229,7 @@ class StatusTest(EndToEndTest):
             self.never_read("/status")
         eventually(lambda: self.streams() == 20, "the readers are there")
         rounds = self.live.rounds()
-        for _ in range(100):  # how soon: tests/bench/status
+        for _ in range(100):  # how soon: tests/bench/run status
             self.assertEqual(self.get("/healthz")[::2], (200, "ok\n"))
         self.live.await_rounds(rounds + 3)
         self.assertEqual(self.get("/readyz")[0], 200)

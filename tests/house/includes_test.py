@@ -32,7 +32,7 @@ def rows_of(markdown):
 
 def tracked_files():
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
-    return listed.stdout.splitlines()
+    return [name for name in listed.stdout.splitlines() if not (ROOT / name).is_symlink()]
 
 
 def parse_house(markdown):

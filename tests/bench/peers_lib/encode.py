@@ -6,12 +6,9 @@ Rounding is to nearest, on one thread, from buffers that stay the same. A figure
 
 import json
 import pathlib
-import subprocess
 
-from ingest_lib import processes
-from peers_lib.cases import Case, Entry
-from peers_lib.environment import last_line
-from peers_lib.table import Unavailable
+from bench_lib import processes
+from peers_lib.measured import Case, Entry
 
 PROGRAM = pathlib.Path(__file__).parent / "encode_peer.py"
 MEGABYTES = 16  # of values: a fragment of the model of `round` and `wan`
@@ -21,13 +18,8 @@ LIMIT_S = 300
 
 def ours_encode(build, codec):
     """The fastest of the instruction sets that this machine has, which is the one that runs."""
-    command = [str(build / processes.BENCH / "codec_bench" / "codec_bench"), "--json=true", f"--codecs={codec}", f"--sizes={MEGABYTES}",
-               "--threads=1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    rows = processes.bench_rows(build, "codecs", {"codecs": codec, "sizes": MEGABYTES, "threads": 1})
     encoded = {row["target"]: row["gigavalues_per_s"] * 4 for row in rows if row["operation"] == "encode"}
-    if done.returncode != 0 or not encoded:
-        raise Unavailable(f"codec_bench: {last_line(done.stderr)}")
     target = max(encoded, key=encoded.get)
     return encoded[target], {"target": target}
 

@@ -1,11 +1,12 @@
 """The Python that has the peers: one that is given, or a virtual environment with what could be installed."""
 
 import os
+import pathlib
 import subprocess
 import sys
 
+from bench_lib.figures import say
 from peers_lib.table import Unavailable
-from wan_lib import reports
 
 # module ─► packages, or alternatives of which the first that works is taken. Each module is installed on its own, so
 # that one which is missing leaves the others.
@@ -26,7 +27,7 @@ def last_line(text):
 class Environment:
     def __init__(self, given, folder):
         self.folder = folder
-        self.python = given or folder / "python" / "bin" / "python"
+        self.python = pathlib.Path(given or folder / "python" / "bin" / "python")
         self.failures = {}  # module ─► why pip did not install it
         if given is None:
             self.install()
@@ -37,7 +38,7 @@ class Environment:
         for module, alternatives in PACKAGES.items():
             reasons = []
             for packages in alternatives:
-                reports.say(f"installing {' '.join(packages)}")
+                say(f"installing {' '.join(packages)}")
                 reason = self.pip(*(FROM_SOURCE if module == "deepspeed" else []), *packages)
                 if reason is None:
                     break

@@ -4,7 +4,7 @@ import contextlib
 import statistics
 
 from peers_lib import sites
-from peers_lib.cases import NO_STEP, Case, Entry
+from peers_lib.measured import NO_STEP, Case, Entry
 from round_lib import run
 from wan_lib import figures
 

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import threading
 
-from ingest_lib import processes
+from bench_lib import processes
 from peers_lib.environment import last_line
 from peers_lib.table import Unavailable
 

@@ -4,31 +4,12 @@ A row is {"part", "case", "name", "ours", "value", "unit", "note", "reason"}; a 
 one row has "baseline": true: the peer by which the figures of the case are divided.
 """
 
-import json
-
-from wan_lib import reports
-
 EVEN = 0.02  # quotients this close to 1 are neither a win nor a loss
 LOWER_IS_BETTER = {"s": True, "ms": True, "of the time": False, "tokens/s": False, "GB/s": False}
 
 
 class Unavailable(Exception):
     """Why a figure is not there: what the machine lacks, in words for the table."""
-
-
-class PeerRows(reports.Rows):
-    """Rows that were measured are kept; rows without a value are measured again."""
-
-    def __init__(self, path, resume):
-        super().__init__(path, resume)
-        self.keep(lambda row: row["value"] is not None)
-
-    def have(self, part, case, name):
-        return any((row["part"], row["case"], row["name"]) == (part, case, name) for row in self.rows)
-
-    def keep(self, wanted):
-        self.rows = [row for row in self.rows if wanted(row)]
-        self.path.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
 
 
 def result_of(row, quotient):

@@ -13,8 +13,8 @@ import shutil
 import subprocess
 import tempfile
 
-from ingest_lib import processes
-from peers_lib.cases import Case, Entry
+from bench_lib import processes
+from peers_lib.measured import Case, Entry
 from peers_lib.environment import last_line
 from peers_lib.table import Unavailable
 
@@ -37,16 +37,14 @@ def bind_to_one():
 
 
 def ours_tokens(environment, options):
-    program = options.build / processes.BENCH / "train_run" / "train_run"
     with tempfile.TemporaryDirectory(prefix="causeway-trainer-") as folder:
         data = pathlib.Path(folder) / "tokens.bin"
         write_tokens(data)
-        command = [str(program), f"--data={data}", "--device=cpu", f"--steps={STEPS}",
-                   *(f"--{key}={value}" for key, value in SHAPE.items())]
+        command = processes.command_of(options.build, "train", {"data": data, "device": "cpu", "steps": STEPS} | SHAPE)
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S,
                               env=environment.variables(OPENBLAS_NUM_THREADS="1"), preexec_fn=bind_to_one)
     if done.returncode != 0:
-        raise Unavailable(f"train_run: {last_line(done.stderr)}")
+        raise Unavailable(f"bench_run train: {last_line(done.stderr)}")
     row = json.loads(done.stdout.splitlines()[-1])
     return row["tokens_per_s"], {"parameters": row["parameters"], "loss": row["loss"]}
 

@@ -11,7 +11,7 @@ import statistics
 import tempfile
 
 from peers_lib import sites
-from peers_lib.cases import NO_STEP, Case, Entry
+from peers_lib.measured import NO_STEP, Case, Entry
 from peers_lib.table import Unavailable
 from wan_lib import figures, network, placed, run
 

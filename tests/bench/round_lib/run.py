@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 import urllib.request
 
-from ingest_lib import processes
+from bench_lib import processes
 
 SITES = ("asia", "eu", "us", "west")
 TENSORS, TENSOR_VALUES = 24, 1_283_328
@@ -106,8 +106,7 @@ def measure(build, codec, rounds=12, journal="strict", folder=None):
             "slowest_s": max(seconds), "path": path_of(timeline[SHORT - 1:]), "cpu": cpu}
 
 
-def passes(build, codec):
-    """The round's memory passes alone, as round_run times them."""
-    command = [str(build / processes.BENCH / "round_run" / "round_run"), f"--bits={BITS[codec]}",
-               f"--feedback={'true' if FEEDBACK[codec] else 'false'}", f"--values={PARAMETERS}", f"--sites={len(SITES)}"]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+def passes(build, codec, log):
+    """The round's memory passes alone."""
+    return processes.bench_rows(build, "round", {"bits": BITS[codec], "feedback": str(FEEDBACK[codec] > 0).lower(),
+                                                 "values": PARAMETERS, "sites": len(SITES)}, log)[0]

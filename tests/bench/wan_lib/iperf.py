@@ -5,7 +5,7 @@ import json
 import subprocess
 import time
 
-from ingest_lib import processes
+from bench_lib import processes
 
 PORT = 5201
 SETTLE_S = 1  # left out at the beginning

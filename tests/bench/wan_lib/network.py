@@ -17,7 +17,7 @@ import shutil
 import signal
 import subprocess
 
-from ingest_lib import processes
+from bench_lib import processes
 
 CLONE_NEWNET = 0x40000000
 MOST_CORES = 0.5

@@ -7,7 +7,7 @@ Each link then carries 2 (M - 1) / M payloads in each direction, where the hub's
 
 import subprocess
 
-from ingest_lib import processes
+from bench_lib import processes
 from wan_lib import figures, network, run
 
 PORT = 7077

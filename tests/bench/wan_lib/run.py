@@ -12,7 +12,7 @@ import sqlite3
 import subprocess
 import time
 
-from ingest_lib import processes
+from bench_lib import processes
 from wan_lib import figures, network
 
 LOOK_S = 0.25

@@ -47,7 +47,7 @@ class Parts:
         return path
 
     def bench(self, name, folder, *flags):
-        return Command([sys.executable, BENCH / name, *flags], folder=folder)
+        return Command([sys.executable, BENCH / "run", name, f"--out={folder}", *flags])
 
     def python_for(self, what):
         if self.tools.python is None:
@@ -57,35 +57,35 @@ class Parts:
     def gpu_train(self, folder, models, *flags, torch=True):
         models = models if self.on_card else ["tiny"]
         peer = [f"--python={self.tools.python}"] if torch and self.tools.python else []
-        return self.bench("gpu_train", folder, f"--out={folder}", f"--build={self.tools.cuda}", f"--device={self.tools.device}",
+        return self.bench("gpu_train", folder, f"--build={self.tools.cuda}", f"--device={self.tools.device}",
                           f"--models={','.join(models)}", "--resume", *peer, *flags)
 
     def background(self):
         """Begins with the run and is ended with it: no part waits for it."""
         if not (self.on_card and self.tools.python and self.tools.wheels):
             return []
-        return [Command([sys.executable, BENCH / "offload_peers", "--prepare", f"--python={self.tools.python}",
-                         f"--wheels={self.tools.wheels}"])]
+        return [Command([sys.executable, BENCH / "run", "offload_peers", "--peers=build", "--model=tiny", f"--python={self.tools.python}",
+                         f"--wheels={self.tools.wheels}", f"--build={self.tools.cuda}"])]
 
     # ---- Parts ----
 
     def machine(self, folder):
         facts = Command([sys.executable, "-m", "gpu_lib.machine"], {"PYTHONPATH": ROOT / "tests" / "gpu"})
-        return [facts, Command([self.program("tests", "bench", "offload_run", "offload_run"), "--row=bus"])]
+        return [facts, Command([self.program("tests", "bench", "bench_run", "bench_run"), "offload", "--row=bus"])]
 
     def offload(self, folder):
         return [self.gpu_train(folder, ["4.6b"], f"--placements={PLACEMENTS}", "--steps=5", "--warm_up=2", "--limit=195", torch=False)]
 
     def offload_peers(self, folder):
-        program = self.program("tests", "bench", "offload_run", "offload_run")
+        program = self.program("tests", "bench", "bench_run", "bench_run")
         size = ["--values=100000000", "--pairs=3"] if self.on_card else ["--values=100000", "--pairs=1"]
-        rows = [Command([program, "--row=bandwidth", f"--threads={threads}", *size]) for threads in THREADS
+        rows = [Command([program, "offload", "--row=bandwidth", f"--threads={threads}", *size]) for threads in THREADS
                 if threads <= self.tools.cores]
         if self.tools.python is None:
             return rows
         peers = [f"--peers={PEERS}", "--model=1.06b"] if self.on_card else ["--model=tiny", "--peers=torch,causeway:cpu", "--steps=2", "--limit=40"]
         wheels = [f"--wheels={self.tools.wheels}"] if self.tools.wheels else []
-        return rows + [self.bench("offload_peers", folder, f"--out={folder / 'peers.jsonl'}", f"--python={self.tools.python}",
+        return rows + [self.bench("offload_peers", folder, f"--python={self.tools.python}",
                                   f"--device={'cuda' if self.on_card else 'cpu'}", f"--build={self.tools.cuda}", "--resume",
                                   "--steps=4", "--limit=60", *wheels, *peers)]
 
@@ -103,13 +103,13 @@ class Parts:
 
     def sync(self, folder):
         size = ["--steps=75", "--ways=mapped,copied", "--loss_steps=60"] if self.on_card else ["--model=tiny", "--steps=105", "--ways=mapped", "--loss_steps=40"]
-        commands = [self.bench("gpu_sync", folder, f"--out={folder}", f"--build={self.tools.cuda}", f"--coordinators={self.tools.build}",
+        commands = [self.bench("gpu_sync", folder, f"--build={self.tools.cuda}", f"--coordinators={self.tools.build}",
                                f"--device={self.tools.device}", *size)]
         if self.tools.python:
             size = (["--device=cuda", "--sizes=124", "--rows=16", "--length=512", "--steps=100"] if self.on_card
                     else ["--sizes=30", "--rows=1", "--length=16", "--steps=10"])
-            commands.append(self.bench("torch_step", folder, f"--out={folder}", f"--python={self.tools.python}",
-                                       f"--build={self.tools.build}", "--quiet", *size))
+            commands.append(self.bench("torch_step", folder, f"--python={self.tools.python}", f"--build={self.tools.build}",
+                                       "--quiet=true", *size))
         return commands
 
     def ranks(self, folder):
@@ -121,7 +121,7 @@ class Parts:
             raise ValueError("expected a NCCL that takes two ranks on a card (2.32): --nccl=FILE of tests/gpu/pack --nccl=LIBRARY")
         environment = {"NCCL_MULTI_RANK_GPU_ENABLE": 1, "NCCL_NVLS_ENABLE": 0, "LD_PRELOAD": self.tools.nccl}
         commands = [Command([self.program("tests", "worker", "ranks", "cuda", "cuda_nccl_test")], environment),
-                    Command([sys.executable, BENCH / "gpu_ranks", "--device=cuda:0", *flags], environment)]
+                    Command([sys.executable, BENCH / "run", "gpu_ranks", f"--out={folder}", "--device=cuda:0", *flags], environment)]
         if self.tools.python:
             tests = [f"test_torch_ranks.KindsTest.test_{name}" for name in KINDS_ON_ONE_CARD]
             commands += [Command([ROOT / "tests" / "python" / "run", test], environment | {
@@ -135,8 +135,8 @@ class Parts:
         if (self.tools.cuda / "commit").exists() and not packed.exists():  # a pack
             raise ValueError(f"expected a text at {packed}, found none: pack with tests/gpu/pack --only=learn")
         text = [f"--text={packed}"] if packed.exists() else []
-        return [self.bench("gpu_learn", folder, f"--out={folder}", f"--build={self.tools.cuda}", f"--coordinators={self.tools.build}",
-                           f"--device={self.tools.device}", f"--rows={self.tools.rows}", f"--gpu={self.tools.card}", *size, *text)]
+        return [self.bench("gpu_learn", folder, f"--build={self.tools.cuda}", f"--coordinators={self.tools.build}",
+                           f"--device={self.tools.device}", f"--rows_file={self.tools.rows}", f"--gpu={self.tools.card}", *size, *text)]
 
     def gather(self, folder):
         if not self.on_card:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from ingest_lib.processes import ends_with_us
+from bench_lib.processes import ends_with_us
 from limited_process import end
 
 from . import rows
@@ -24,7 +24,6 @@ LEAST_S = 10  # nothing is begun with less time left
 class Command:
     argv: list
     environment: dict = dataclasses.field(default_factory=dict)
-    folder: object = None  # its *.jsonl files hold rows, besides what it prints
 
 
 @dataclasses.dataclass
@@ -135,19 +134,9 @@ class Runner:
                     self.kept.add(part.name, {"command": line} | row)
 
             log.write(f"$ {line}\n")
-            files = {path: len(path.read_text(encoding="utf-8")) for path in self._files(command)}
             try:
                 status = run_command(command, seconds, on_line)
             except OSError as error:
                 self.say(f"{line}: {error}")
                 status = 127
-            for path in self._files(command):
-                for text in path.read_text(encoding="utf-8")[files.get(path, 0):].splitlines():
-                    row = rows.from_line(text)  # the last line of a command that was cut may be half a row
-                    if row is not None:
-                        self.kept.add(part.name, {"command": line} | row)
             return status
-
-    @staticmethod
-    def _files(command):
-        return sorted(command.folder.glob("*.jsonl")) if command.folder else []

@@ -209,7 +209,7 @@ TEST_F(HttpServerTest, ReadersThatNeverReadHoldNobodyUpAndAreCut) {
     published_ms = asked_ms;
   }
   EXPECT_EQ(board_.event_streams(), 0);
-  EXPECT_GT(answered_before_a_cut, 0);  // how soon: tests/bench/status
+  EXPECT_GT(answered_before_a_cut, 0);  // how soon: tests/bench/run status
   for (const int fd : readers) close(fd);
 }
 
