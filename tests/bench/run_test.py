@@ -1,19 +1,18 @@
-"""tests/bench/run: cases that are there already, that break off, that fail, and a time that is over."""
+"""The runner of tests/bench/run and tests/chaos/run: cases that are there already, that break off, that fail, and a time that is over."""
 
 import contextlib
-import importlib.machinery
-import importlib.util
 import io
 import json
 import pathlib
+import sys
 import tempfile
 import types
 import unittest
 
-RUN = pathlib.Path(__file__).parent / "run"
-LOADER = importlib.machinery.SourceFileLoader("bench_runner", str(RUN))
-runner = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_runner", LOADER))
-LOADER.exec_module(runner)
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path += [str(TESTS / "e2e"), str(TESTS / "chaos"), str(TESTS.parent / "deploy")]
+
+from bench_lib import runner  # noqa: E402
 
 
 class RunnerTest(unittest.TestCase):
@@ -33,7 +32,7 @@ class RunnerTest(unittest.TestCase):
 
         module = types.SimpleNamespace(FILE="rows", QUICK={"pairs": 1}, OPTIONS={"pairs": (5, "of a case"), "names": (["a"], "some")},
                                        cases=lambda options: [{"number": number} for number in numbers], measure=measure)
-        options = runner.parse_arguments(module, "name", [f"--out={self.out}", f"--scratch={self.out}", *given])
+        options = runner.parse_arguments(module, "tests/bench/run name", [f"--out={self.out}", f"--scratch={self.out}", *given])
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             bench = runner.Bench(module, "name", options)
             self.addCleanup(bench.log.close)
@@ -62,14 +61,15 @@ class RunnerTest(unittest.TestCase):
 
 
 class ListTest(unittest.TestCase):
-    def test_every_benchmark_is_listed_with_its_minutes_and_has_what_the_runner_reads(self):
-        lines = list(runner.listed())
-        self.assertEqual([line.split()[0] for line in lines], runner.names())
-        for name in runner.names():
-            module = __import__(f"benchmarks.{name}", fromlist=["FILE"])
-            self.assertLessEqual(set(module.QUICK), set(module.OPTIONS), name)
-            for needed in ("FILE", "cases", "measure", "report"):
-                self.assertTrue(hasattr(module, needed), f"{name}: {needed}")
+    def test_every_module_is_listed_and_has_what_the_runner_reads(self):
+        for folder, command in (("bench/benchmarks", "tests/bench/run"), ("chaos/scenarios", "tests/chaos/run")):
+            modules = runner.Modules(TESTS / folder, command)
+            self.assertEqual([line.split()[0] for line in modules.listed()], modules.names)
+            for name in modules.names:
+                module = modules.load(name)
+                self.assertLessEqual(set(module.QUICK), set(module.OPTIONS), name)
+                for needed in ("FILE", "cases", "measure", "report"):
+                    self.assertTrue(hasattr(module, needed), f"{name}: {needed}")
 
 
 if __name__ == "__main__":

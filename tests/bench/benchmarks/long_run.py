@@ -7,13 +7,12 @@ written to OUT/long_run.jsonl. Asserts nothing: compare with docs/data/measureme
 """
 
 import math
-import os
 import pathlib
 import statistics
 import time
 
-from bench_lib import processes
 from bench_lib.figures import print_columns, say
+from harness import synthetic
 
 FILE, MINUTES = "long_run", 30
 OPTIONS = {"rounds": (100_000, "of all"), "samples": (200, "in all")}
@@ -56,19 +55,8 @@ def cases(options):
 
 
 def measure(case, bench):
-    os.environ["CAUSEWAY_BIN_DIR"] = str(bench.build)
-    import harness  # the tests' own
-
-    class LongRun(harness.EndToEndTest):
-        def runTest(self):
-            self.rows = sampled(self.new_run(harness.synthetic(SITES, [[1000]], sync={"sync_every": 2},
-                                                               checkpoint={"every_rounds": 100})), bench.options)
-
-    test = LongRun()
-    result = test.run()
-    if not result.wasSuccessful():
-        raise RuntimeError(result.errors + result.failures)
-    return test.rows
+    return bench.in_test(lambda test: sampled(test.new_run(synthetic(SITES, [[1000]], sync={"sync_every": 2},
+                                                                     checkpoint={"every_rounds": 100})), bench.options))
 
 
 def sampled(run, options):
