@@ -1,9 +1,18 @@
 #include "core/text.h"
 
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/check.h"
+#include "core/json_text.h"
 
 namespace causeway::core {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(Clipped, TextThatFitsStaysAsItIs) {
   EXPECT_EQ(Clipped("", 3), "");
@@ -72,6 +81,85 @@ TEST(Utf8, APartMayCutCharactersAtBothEnds) {
 TEST(PlaceInText, CountsLinesAndCharacters) {
   EXPECT_EQ(PlaceInText("a\nüb", 4).line, 2u);
   EXPECT_EQ(PlaceInText("a\nüb", 4).column, 2u);
+}
+
+TEST(CheckDeathTest, FailedCheckEndsAProgramAndSaysWhere) {
+  EXPECT_DEATH(CHECK(1 == 2), "text_test.cc:[0-9]+: CHECK failed: 1 == 2");
+  EXPECT_DEATH(Guarded([] { CHECK(1 == 2); }), "CHECK failed: 1 == 2");
+}
+
+std::vector<std::string>& Heard() {
+  static std::vector<std::string> heard;
+  return heard;
+}
+
+// In a process of its own: what it sets stays.
+void FailInLibrary() {
+  ThrowFailedChecks([](const std::string& what) { Heard().push_back(what); });
+  const bool passed = Guarded([] { CHECK(1 == 2); });
+  const bool other = Guarded([] {});
+  bool thrown = false;
+  try {
+    CHECK(3 == 4);
+  } catch (const CheckFailure& failure) {
+    thrown = std::string(failure.what()).find("3 == 4") != std::string::npos;
+  }
+  const bool told = Heard().size() == 1 && Heard()[0].find("1 == 2") != std::string::npos;
+  std::exit(!passed && other && thrown && told ? 0 : 1);
+}
+
+TEST(CheckDeathTest, InALibraryAFailedCheckThrowsAndAGuardTellsOfIt) {
+  EXPECT_EXIT(FailInLibrary(), ::testing::ExitedWithCode(0), "");
+}
+
+std::string ErrorOf(std::string_view text) {
+  return std::string(ParseJson<nlohmann::json>(text, "costs.json").status().message());
+}
+
+std::string Repeated(const std::string& text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+TEST(JsonText, FaultIsNamedByLineColumnAndCause) {
+  const std::string begin = "costs.json: expected JSON, line 2, column ";
+  const auto error = [](std::string_view value) { return ErrorOf("{\"a\": 1,\n \"é\": " + std::string(value) + "}"); };
+  EXPECT_EQ(error("NaN"), begin + "7: got NaN, which JSON does not have");
+  EXPECT_EQ(error("-Infinity"), begin + "7: got -Infinity, which JSON does not have");
+  EXPECT_EQ(error("1 // one"), begin + "9: got a comment, which JSON does not have");
+  EXPECT_EQ(error("1, /* two */"), begin + "10: got a comment, which JSON does not have");
+  EXPECT_EQ(error("1, "), begin + "10: got a comma before }");
+  EXPECT_EQ(error("[1, 2,]"), begin + "13: got a comma before ]");
+  EXPECT_EQ(error("True"), begin + "7: got True, which is Python's; JSON's is true");
+  EXPECT_EQ(error("None"), begin + "7: got None, which is Python's; JSON's is null");
+  EXPECT_EQ(error("'x'"), begin + "7: got a single quote; JSON has double ones");
+  EXPECT_EQ(error("1e999"), begin + "7: got 1e999, which is beyond the range of float64");
+  EXPECT_EQ(error("0x10"), begin + "7: got 0x10");
+  EXPECT_EQ(error("\"\xFF\""), begin + "8: got byte 0xff, which is no UTF-8");
+  EXPECT_EQ(error("\"\\ud83d\""), begin + "8: got \\ud83d, half of a character (a lone surrogate)");
+  EXPECT_EQ(error("\"a\nb\""), begin + "9: got the control character 0x0a");
+}
+
+TEST(JsonText, ATextThatEndsTooEarlyAndAnEmptyOneAreNamedSo) {
+  EXPECT_EQ(ErrorOf("{\"a\": 1"), "costs.json: expected JSON, line 1, column 8: got the end of the text");
+  EXPECT_EQ(ErrorOf(" \n"), "costs.json: expected JSON, line 2, column 1: got an empty text");
+  EXPECT_EQ(ErrorOf(""), "costs.json: expected JSON, line 1, column 1: got an empty text");
+}
+
+TEST(JsonText, ATextThatIsTooDeepIsRefusedWhereItIs) {
+  const std::string deepest = Repeated("[", kDeepestJson) + Repeated("]", kDeepestJson);
+  EXPECT_TRUE(ParseJson<nlohmann::json>(deepest, "costs.json").ok());
+  const std::string got = "more than 64 lists and objects in each other";
+  EXPECT_EQ(ErrorOf("[\n" + deepest + "]"), "costs.json: expected JSON, line 2, column 64: got " + got);
+  EXPECT_EQ(ErrorOf(Repeated("{\"a\":", 100'000)), "costs.json: expected JSON, line 1, column 321: got " + got);
+  EXPECT_EQ(ErrorOf("{x" + Repeated("[", 100'000)), "costs.json: expected JSON, line 1, column 2: got x");
+  EXPECT_TRUE(ParseJson<nlohmann::json>("\"\\\"" + Repeated("[", 100) + "\"", "costs.json").ok()) << "within a text";
+}
+
+TEST(JsonText, AValueIsShownCutAndInOneLine) {
+  EXPECT_EQ(ShownJson(nlohmann::json{{"a", "\xE2\x80\xAE\n"}}), "{\"a\":\"\\u202e\\n\"}");
+  EXPECT_EQ(ShownJson(nlohmann::json(std::string(5'000, 'x'))).size(), 200u);
 }
 
 }  // namespace

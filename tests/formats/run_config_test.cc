@@ -5,12 +5,17 @@
 #include <limits>
 
 #include "causeway/v1/run_config.pb.h"
+#include "formats/presets.h"
 #include "formats/run_yaml.h"
+#include "formats/settings.h"
 
 namespace causeway::formats {
 namespace {
 
+using testing::ElementsAre;
+using ::testing::HasSubstr;
 using testing::HasSubstr;
+using testing::Not;
 
 // Every field differs from its default.
 core::RunConfig Llama() {
@@ -219,6 +224,197 @@ TEST(InnerConfig, VarianceIsNotFrozenInTheWarmupAndAutoIsSaidByTheWord) {
             "run.yaml:2: inner.freeze_at: expected auto, or an integer of 0 or more, got -1");
   EXPECT_EQ(error("sync: {fragment_sync_delay: -1}\n"),
             "run.yaml:2: sync.fragment_sync_delay: expected auto, or an integer of 0 or more, got -1");
+}
+
+// The section `codec` of run.yaml.
+
+TEST(CodecFields, AutoBeginsWithTheCheapestThatIsAllowed) {
+  const absl::StatusOr<core::RunConfig> config =
+      ParseRunYaml("run_id: a\ncodec: {up: auto, down: auto, allow_down: [float32, bfloat16, int8]}\n", "f");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->codec.allow_up,
+            (std::vector{core::CodecId::kRotatedLm4, core::CodecId::kRotatedLm2, core::CodecId::kRotatedSign}));
+  EXPECT_EQ(config->codec.up, core::CodecId::kRotatedSign);
+  EXPECT_EQ(config->codec.down, core::CodecId::kInt8);
+  EXPECT_THAT(RunConfigJson(*config), HasSubstr(R"("allow_down":["float32","bfloat16","int8"])"));
+}
+
+TEST(CodecFields, SparseDownBeginsWithRoomForTheSitesThatTheRunWaitsFor) {
+  const absl::StatusOr<core::RunConfig> config =
+      ParseRunYaml("run_id: a\ncodec: {up: topk32, down: sparse}\nmembership: {min_sites: 3}\n", "f");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->codec.sparse_down());
+  EXPECT_FALSE(config->codec.chooses_down());
+  EXPECT_EQ(config->codec.down, core::CodecId::kTopk128);
+  EXPECT_THAT(RunConfigJson(*config), HasSubstr(R"("down":"sparse")"));
+  EXPECT_THAT(RunConfigJson(*config), testing::Not(HasSubstr("allow_down")));
+  EXPECT_EQ(*ParseRunConfig(SerializeRunConfig(*config)), *config);
+}
+
+TEST(CodecFields, EveryCodecMayBeNamed) {
+  for (core::CodecId codec : core::kAllCodecs) {
+    const std::string text = std::string("run_id: a\ncodec: {up: ") + core::CodecName(codec) + "}\n";
+    const absl::StatusOr<core::RunConfig> config = ParseRunYaml(text, "f");
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->codec.up, codec);
+  }
+}
+
+TEST(CodecFields, SparseIsForTheDownLegOfSparseContributions) {
+  const auto refusal = [](const std::string& codec) {
+    return std::string(ParseRunYaml("run_id: a\n" + codec, "f").status().message());
+  };
+  EXPECT_EQ(refusal("codec:\n  up: int4\n  down: sparse\n"),
+            "f:4: codec.down: expected codec.up: topk with it, or one of its family, got it with codec.up: int4");
+  EXPECT_THAT(refusal("codec: {up: sparse}\n"), HasSubstr("f:2: codec.up: expected one of float32, "));
+  EXPECT_EQ(refusal("codec: {up: topk, down: sparse, allow_down: [topk]}\n"),
+            "f:2: codec.allow_down: expected it only with down: auto, got it with down: sparse");
+}
+
+core::RunConfig Read(const std::string& rest, const core::RunConfig* stored = nullptr) {
+  const auto config = ParseRunYaml("run_id: d\n" + rest, "run.yaml", stored);
+  EXPECT_TRUE(config.ok()) << config.status();
+  return config.value_or(core::RunConfig());
+}
+
+TEST(Presets, StandForKeysWhichTheFileOverrules) {
+  const core::RunConfig slow = Read("preset: slow-link\n");
+  EXPECT_EQ(slow.codec.up, core::CodecId::kRotatedSign);
+  EXPECT_EQ(slow.codec.feedback_down, 0);
+  EXPECT_TRUE(slow.codec_gain);
+  EXPECT_EQ(slow.sync.sync_every, 30);
+  const core::RunConfig own = Read("sync: {sync_every: 60}\ncodec: {up: int8}\npreset: slow-link\n");
+  EXPECT_EQ(own.codec.up, core::CodecId::kInt8);
+  EXPECT_EQ(own.codec.down, core::CodecId::kRotatedSign);
+  EXPECT_EQ(own.sync.sync_every, 60);
+  EXPECT_EQ(Read("preset: float32\nouter: {optimizer: sgd}\n").outer.momentum, 0);
+  const core::RunConfig sparse = Read("preset: sparse\n");
+  EXPECT_TRUE(sparse.codec.sparse_down());
+  EXPECT_EQ(sparse.outer.momentum, 0);
+  EXPECT_EQ(Read("preset: sparse\nouter: {momentum: 0.6}\n").outer.momentum, 0.6f);
+}
+
+TEST(Presets, ARunKeepsTheKeysAndNotTheName) {
+  const core::RunConfig slow = Read("preset: slow-link\n");
+  EXPECT_THAT(RunConfigJson(slow), Not(HasSubstr("preset")));
+  EXPECT_EQ(*ParseRunConfig(SerializeRunConfig(slow)), slow);
+  EXPECT_EQ(Read("preset: slow-link\n", &slow), slow) << "a restart with the same file";
+}
+
+TEST(Presets, UnknownNameIsRefusedWithTheLine) {
+  EXPECT_EQ(ParseRunYaml("run_id: d\npreset: slow\n", "run.yaml").status().message(),
+            "run.yaml:2: preset: expected balanced | slow-link | sparse | float32, got slow");
+}
+
+TEST(Presets, NoteSaysWhatOneStandsFor) {
+  EXPECT_THAT(PresetNote("run_id: d\npreset: balanced\n"),
+              HasSubstr("preset balanced: codec.up=int4, codec.down=int4"));
+  EXPECT_EQ(PresetNote("run_id: d\n"), "");
+  EXPECT_EQ(PresetNote("run_id: d\npreset: slow\n"), "");
+}
+
+// A run stored before the key goes on as it was.
+TEST(CodecGain, IsOnInANewRunAndOffInOneStoredWithoutTheKey) {
+  EXPECT_TRUE(Read("").codec_gain);
+  EXPECT_FALSE(Read("outer: {codec_gain: false}\n").codec_gain);
+  v1::RunConfig old;
+  old.set_run_id("d");
+  const auto stored = ParseRunConfig(old.SerializeAsString());
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  EXPECT_FALSE(stored->codec_gain);
+  EXPECT_FALSE(Read("", &*stored).codec_gain);
+  EXPECT_THAT(std::string(ParseRunYaml("run_id: d\nouter: {codec_gain: 2}\n", "run.yaml").status().message()),
+              HasSubstr("run.yaml:2: outer.codec_gain: expected true or false, got 2"));
+}
+
+core::RunConfig OfRun(const std::string& yaml = "") { return *ParseRunYaml("run_id: r\n" + yaml, "run.yaml"); }
+
+TEST(Settings, EveryFieldOfTheSchemaIsOne) {
+  const auto check = [](const auto& check, const google::protobuf::Descriptor& section,
+                        const std::string& path) -> void {
+    for (int i = 0; i < section.field_count(); ++i) {
+      const auto& field = *section.field(i);
+      const std::string key = path.empty() ? field.name() : path + "." + field.name();
+      const bool is_list = field.message_type() != nullptr && field.message_type()->options().GetExtension(v1::is_list);
+      if (field.message_type() != nullptr && !field.is_map() && !is_list) {
+        check(check, *field.message_type(), field.is_repeated() ? key + "[]" : key);
+      } else {
+        EXPECT_NE(FindSetting(key), nullptr) << key;
+      }
+    }
+  };
+  check(check, *v1::RunConfig::descriptor(), "");
+}
+
+TEST(Settings, EachHasASentenceAndIsThereOnce) {
+  std::set<std::string> keys;
+  for (const Setting& setting : Settings()) {
+    EXPECT_TRUE(keys.insert(setting.key).second) << setting.key;
+    EXPECT_FALSE(setting.says.empty()) << setting.key;
+    EXPECT_FALSE(setting.expected.empty()) << setting.key;
+    EXPECT_FALSE(setting.settable && setting.holds == Holds::kFixed) << setting.key;
+  }
+  EXPECT_EQ(FindSetting("inner.lr")->standard, "0.003");
+  EXPECT_EQ(FindSetting("inner.batch_by_site.eu")->key, "inner.batch_by_site");
+  EXPECT_EQ(FindSetting("inner.lrr"), nullptr);
+}
+
+TEST(ChangedConfig, TakesWhatIsTypedAndChecksItBesideTheRest) {
+  const auto changed =
+      ChangedConfig(OfRun(), {{"inner.lr", "1e-4"}, {"codec.up", "sign"}, {"membership.min_quorum", "2"}});
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_EQ(changed->inner.lr, 1e-4);
+  EXPECT_EQ(changed->codec.up, core::CodecId::kSign);
+  EXPECT_THAT(ConfigChanges(OfRun(), *changed), ElementsAre("codec.up: \"int4\" → \"sign\"", "inner.lr: 0.003 → 0.0001",
+                                                            "membership.min_quorum: 1 → 2 (at once)"));
+}
+
+TEST(ChangedConfig, SaysWhyNot) {
+  const auto why = [](const core::RunConfig& run, const SettingsChanges& changes) {
+    return std::string(ChangedConfig(run, changes).status().message());
+  };
+  EXPECT_EQ(why(OfRun(), {{"outer.lr", "fast"}}), "outer.lr: expected a number, got fast");
+  EXPECT_EQ(why(OfRun(), {{"outer.lr", "-1"}}), "outer.lr: expected a number of 0 or more, got -1");
+  EXPECT_EQ(why(OfRun(), {{"outer.lr", "1"}, {"outer.lr", "2"}}), "outer.lr: expected each key once, got it again");
+  EXPECT_THAT(why(OfRun(), {{"outer.rate", "1"}}), HasSubstr("outer.rate: expected"));
+  EXPECT_THAT(why(OfRun(), {{"lr", "1"}}), HasSubstr("lr: expected"));
+  EXPECT_THAT(why(OfRun(), {{"model.hidden_size", "64"}}), HasSubstr("is fixed for a run"));
+  EXPECT_THAT(why(OfRun(), {{"sync.sync_every", "30"}}), HasSubstr("cannot change in a running run yet"));
+  EXPECT_THAT(why(OfRun(), {{"checkpoint.keep", "3"}}), HasSubstr("at the next start"));
+  EXPECT_THAT(why(OfRun("model: {kind: external}"), {{"inner.lr", "1"}}),
+              HasSubstr("the sites' scripts own their optimizer"));
+  EXPECT_THAT(why(OfRun("sync: {mode: quorum}"), {{"codec.up", "int8"}}), HasSubstr("quorum mode"));
+  const core::RunConfig automatic = OfRun("codec: {up: auto}");
+  for (const char* codec : {"rotated_lm4", "rotated_sign"}) {  // the latter is what it begins with
+    EXPECT_THAT(why(automatic, {{"codec.up", codec}}), HasSubstr("auto cannot begin or end in a running run"));
+  }
+  EXPECT_THAT(why(OfRun(), {{"codec.up", "rotated_lm4"}}), HasSubstr("residuals cannot pass"));
+  // topk128 is what sparse stands for with two sites.
+  const core::RunConfig sparse = OfRun("codec: {up: topk, down: sparse}\nmembership: {min_sites: 2}");
+  EXPECT_THAT(why(sparse, {{"codec.down", "topk128"}}), HasSubstr("sparse cannot begin or end in a running run"));
+  EXPECT_THAT(why(OfRun("codec: {up: topk, down: topk128}\nmembership: {min_sites: 2}"), {{"codec.down", "sparse"}}),
+              HasSubstr("sparse cannot begin or end in a running run"));
+  EXPECT_EQ(why(sparse, {{"membership.min_sites", "3"}}), "");
+  EXPECT_EQ(why(OfRun("codec: {feedback_up: 0}"), {{"codec.up", "rotated_lm4"}}), "");
+}
+
+TEST(ChangedConfig, AMomentumMayGoAndComeBack) {
+  const auto without = ChangedConfig(OfRun(), {{"outer.momentum", "0"}});
+  ASSERT_TRUE(without.ok()) << without.status();
+  const auto with = ChangedConfig(*without, {{"outer.momentum", "0.5"}});
+  ASSERT_TRUE(with.ok()) << with.status();
+  EXPECT_EQ(with->outer.momentum, 0.5f);
+}
+
+TEST(ConfigAtStart, TakesFromTheFileWhatEachStartTakes) {
+  const core::RunConfig run = OfRun(), file = OfRun("inner: {lr: 0.1}\ncheckpoint: {keep: 9}\neval: {batches: 3}");
+  const core::RunConfig config = ConfigAtStart(run, file);
+  EXPECT_EQ(config.checkpoint.keep, 9);
+  EXPECT_EQ(config.inner.lr, run.inner.lr);
+  EXPECT_THAT(
+      ConfigDifferences(config, file),
+      ElementsAre("eval.batches (3; the run has 8): the run's value holds; it cannot change in a running run",
+                  "inner.lr (0.1; the run has 0.003): the run's value holds; causewayctl set inner.lr=0.1 changes it"));
 }
 
 }  // namespace

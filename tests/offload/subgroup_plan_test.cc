@@ -3,10 +3,23 @@
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <latch>
+#include <thread>
+
+#include "offload/bus_schedule.h"
+#include "offload/calibration.h"
+#include "offload/gpu_capability.h"
+#include "tests/formats/temporary_folder.h"
+#include "tests/offload/fake_device.h"
+#include "tests/offload/update_run.h"
+
 namespace causeway::offload {
 namespace {
 
 using ::testing::HasSubstr;
+using Range = BusSchedule::Range;
 
 constexpr int64_t kBillion = 1'000'000'000;
 
@@ -73,6 +86,153 @@ TEST(SubgroupPlan, WithoutADeviceAllIsOnTheCpuAndTheReasonSaysWhatWasAskedFor) {
   EXPECT_EQ(plan.k, core::kAllOnCpu);
   EXPECT_DOUBLE_EQ(plan.predicted_s, 0.1);
   EXPECT_THAT(plan.reason, HasSubstr("no device; the config's k is 2"));
+}
+
+TEST(GpuCapability, FromEightOnIsTaken) {
+  for (const auto& [major, minor] : {std::pair(8, 0), {8, 6}, {8, 9}, {9, 0}, {10, 0}, {12, 1}}) {
+    EXPECT_TRUE(CheckCapability({"a GPU", major, minor}).ok()) << major << "." << minor;
+  }
+}
+
+TEST(GpuCapability, OlderIsRefusedWithTheExpectedAndItsOwn) {
+  EXPECT_EQ(CheckCapability({"Tesla T4", 7, 5}),
+            absl::UnavailableError("Tesla T4: expected a GPU of compute capability 8.0 or greater, got 7.5"));
+  EXPECT_TRUE(absl::IsUnavailable(CheckCapability({"Tesla V100", 7, 0})));
+}
+
+TEST(GpuCapability, WithoutAKernelIsRefusedWithThoseOfTheBuild) {
+  EXPECT_EQ(NoKernelFor({"a GPU", 10, 0}, "80-real, 90", "no kernel image is available"),
+            absl::UnavailableError("a GPU: expected a GPU for which this build has kernels (80-real, 90), got compute "
+                                   "capability 10.0: no kernel image is available"));
+}
+
+constexpr int64_t kMeasuredParameters = 3'000'000;
+
+TEST(Calibration, MeasuresWhatThereIs) {
+  core::ThreadTeam team(2);
+  const absl::StatusOr<Bandwidths> host = MeasureBandwidths(kMeasuredParameters, team, nullptr);
+  ASSERT_TRUE(host.ok());
+  EXPECT_GT(host->dram, 1e6);
+  EXPECT_GT(host->cpu_parameters, 1e5);
+  EXPECT_EQ(host->to_device, 0);
+  FakeDevice device(FakeDevice::Runs::kThreads, 1);
+  const absl::StatusOr<Bandwidths> both = MeasureBandwidths(kMeasuredParameters, team, &device);
+  ASSERT_TRUE(both.ok());
+  EXPECT_GT(both->to_device, 1e6);
+  EXPECT_GT(both->to_host, 1e6);
+  EXPECT_GT(both->both_ways, 1e6);
+  EXPECT_EQ(device.allocations() + device.pinned(), 0u);
+}
+
+TEST(Calibration, IsMeasuredOnceForAMachineDeviceAndSize) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/cache/causeway/bandwidths.json";
+  core::ThreadTeam team(1), two(2);
+  const Calibration first = *Calibrate(kMeasuredParameters, team, nullptr, path);
+  EXPECT_TRUE(first.measured);
+  EXPECT_EQ(first.note, "");
+  const Calibration again = *Calibrate(kMeasuredParameters, team, nullptr, path);
+  EXPECT_FALSE(again.measured);
+  EXPECT_EQ(again.bandwidths, first.bandwidths);
+  EXPECT_TRUE(Calibrate(kMeasuredParameters / 2, team, nullptr, path)->measured);
+  EXPECT_TRUE(Calibrate(kMeasuredParameters, two, nullptr, path)->measured);
+  EXPECT_FALSE(Calibrate(kMeasuredParameters, team, nullptr, path)->measured);
+  EXPECT_FALSE(Calibrate(kMeasuredParameters + 1, team, nullptr, path)->measured);  // is much like it
+}
+
+TEST(Calibration, OfASmallModelIsNotKept) {
+  const TemporaryFolder folder;
+  core::ThreadTeam team(1);
+  EXPECT_TRUE(Calibrate(1000, team, nullptr, folder / "bandwidths.json")->measured);
+  EXPECT_FALSE(std::filesystem::exists(folder / "bandwidths.json"));
+}
+
+TEST(Calibration, AFileThatIsNotOneIsWrittenAnew) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/bandwidths.json";
+  core::ThreadTeam team(1);
+  for (const char* text : {"", "{", "[1]", R"({"format": 2, "machines": 3})", R"({"format": 7})"}) {
+    std::ofstream(path) << text;
+    EXPECT_TRUE(Calibrate(kMeasuredParameters, team, nullptr, path)->measured) << text;
+    EXPECT_FALSE(Calibrate(kMeasuredParameters, team, nullptr, path)->measured) << text;
+  }
+}
+
+TEST(Calibration, AFileThatCannotBeWrittenCostsOnlyTheMeasurement) {
+  core::ThreadTeam team(1);
+  const Calibration calibration = *Calibrate(kMeasuredParameters, team, nullptr, "/proc/causeway/bandwidths.json");
+  EXPECT_TRUE(calibration.measured);
+  EXPECT_THAT(calibration.note, HasSubstr("/proc/causeway/bandwidths.json"));
+}
+
+TEST(BusSchedule, CopiesWhatWasAnnouncedInOrderAndInPieces) {
+  BusSchedule bus;
+  const int64_t ticket = bus.Announce({{5, 10}, {100, BusSchedule::kPiece + 1}, {7, 0}});
+  bus.Announce({{30, 1}});  // another copier's
+  EXPECT_FALSE(bus.IsCopied({14, 1}));
+  EXPECT_TRUE(bus.IsCopied({15, 15}));
+  std::vector<Range> pieces;
+  bus.Copy(ticket, [&](const Range& piece) { pieces.push_back(piece); });
+  EXPECT_EQ(pieces, (std::vector<Range>{{5, 10}, {100, BusSchedule::kPiece}, {100 + BusSchedule::kPiece, 1}}));
+  EXPECT_TRUE(bus.IsCopied({0, 30}));
+  EXPECT_FALSE(bus.IsCopied({30, 1'000'000'000}));
+}
+
+TEST(BusSchedule, NoPieceBeginsWhileAnUpdateRunsButWhatItAwaits) {
+  BusSchedule bus;
+  const int64_t ticket = bus.Announce({{0, 3 * BusSchedule::kPiece}});
+  std::latch first_piece_begun(1), update_begun(1);
+  std::atomic<int> pieces = 0;
+  std::thread copier([&] {
+    bus.Copy(ticket, [&](const Range&) {
+      if (++pieces == 1) {
+        first_piece_begun.count_down();
+        update_begun.wait();
+      }
+    });
+  });
+  first_piece_begun.wait();
+  bus.BeginUpdate();
+  update_begun.count_down();
+  bus.AwaitCopied({0, 1});  // the piece that was under way
+  EXPECT_EQ(pieces, 1);
+  bus.AwaitCopied({2 * BusSchedule::kPiece, 1});
+  EXPECT_EQ(pieces, 3);
+  EXPECT_GT(bus.waited_s(), 0);
+  bus.EndUpdate();
+  copier.join();
+}
+
+TEST(BusSchedule, UpdateTakesWhatIsCopiedFirstAndTheCopyHasTheValuesOfTheStepBefore) {
+  core::ThreadTeam team(2);
+  constexpr int64_t kSize = 4 * BusSchedule::kPiece;
+  for (FakeDevice* device : {static_cast<FakeDevice*>(nullptr), new FakeDevice(FakeDevice::Runs::kThreads, 3)}) {
+    const std::unique_ptr<FakeDevice> owner(device);
+    for (int64_t k : {core::kAllOnCpu, int64_t{1}, int64_t{2}}) {
+      if (device == nullptr && k != core::kAllOnCpu) continue;
+      BusSchedule bus;
+      UpdateRun run({.parameters = kSize, .subgroup = kSize / 8, .k = k, .gradient_type = GradientType::kFloat32},
+                    device, &team, &bus);
+      run.Step(1);
+      ASSERT_EQ(run.Differences(), "");
+      const std::vector<float> before = run.parameters();
+      const Range fragments[] = {{0, 10}, {kSize / 2 - 5, kSize / 4}};  // the first subgroup, and some later ones
+      std::vector<float> copy(kSize);
+      const int64_t ticket = bus.Announce({std::begin(fragments), std::end(fragments)});
+      std::thread copier([&] {
+        bus.Copy(ticket, [&](const Range& piece) {
+          std::copy_n(run.parameters().begin() + piece.first, piece.count, copy.begin() + piece.first);
+        });
+      });
+      run.Step(2);
+      copier.join();
+      EXPECT_EQ(run.Differences(), "");
+      for (const Range& range : fragments) {
+        for (int64_t i = range.first; i < range.first + range.count; ++i) ASSERT_EQ(copy[i], before[i]) << i;
+      }
+      EXPECT_NE(run.parameters()[0], before[0]);
+    }
+  }
 }
 
 }  // namespace

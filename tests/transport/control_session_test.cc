@@ -1,9 +1,24 @@
+#include <gmock/gmock-matchers.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <limits>
 
+#include "absl/strings/str_cat.h"
+#include "core/limits.h"
+#include "formats/posix_file.h"
+#include "tests/transport/least_wait.h"
 #include "tests/transport/session_for_test.h"
+#include "transport/answers.h"
+#include "transport/backoff.h"
+#include "transport/first_address.h"
 
 namespace causeway::transport {
 namespace {
+
+using testing::EndsWith;
+using testing::HasSubstr;
 
 // ---- Joined, and not ----
 
@@ -238,6 +253,95 @@ TEST(ControlRefusal, IsWhatAskingAgainDoesNotMend) {
     const bool refusal = code == grpc::StatusCode::UNAUTHENTICATED || code == grpc::StatusCode::PERMISSION_DENIED;
     EXPECT_EQ(IsRefusal({static_cast<grpc::StatusCode>(code), ""}), refusal) << code;
   }
+}
+
+constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+
+TEST(Backoff, DoublesFromTheFirstToTheLast) {
+  constexpr uint64_t kMiddle = uint64_t{1} << 63;
+  EXPECT_EQ(BackoffMs(0, kMiddle), core::kFirstBackoffMs);
+  EXPECT_EQ(BackoffMs(1, kMiddle), 2 * core::kFirstBackoffMs);
+  EXPECT_EQ(BackoffMs(3, kMiddle), 8 * core::kFirstBackoffMs);
+  EXPECT_EQ(BackoffMs(5, kMiddle), core::kLastBackoffMs);
+}
+
+TEST(Backoff, SpreadsByAFifthEitherWay) {
+  EXPECT_EQ(BackoffMs(0, kLeast), core::kFirstBackoffMs * 8 / 10);
+  EXPECT_NEAR(static_cast<double>(BackoffMs(0, kMost)), 1.2 * core::kFirstBackoffMs, 1);
+}
+
+TEST(Backoff, AnyAttemptIsWithinBounds) {
+  for (int attempt : {-1, 0, 6, 16, 17, 63, 64, 1 << 30, std::numeric_limits<int>::max()}) {
+    EXPECT_GE(BackoffMs(attempt, kLeast), core::kFirstBackoffMs * 8 / 10) << attempt;
+    EXPECT_LE(BackoffMs(attempt, kMost), core::kLastBackoffMs * 12 / 10) << attempt;
+  }
+}
+
+TEST(FirstAddress, IsAskedForNamesWithSeveralAlone) {
+  EXPECT_EQ(FirstThatAnswers({"127.0.0.1", 7077}, ""), std::nullopt);
+  EXPECT_EQ(FirstThatAnswers({"::1", 7077}, ""), std::nullopt);
+  EXPECT_EQ(FirstThatAnswers({"fe80::1%lo", 7077}, ""), std::nullopt);
+  EXPECT_EQ(FirstThatAnswers({"no.such.host.invalid", 7077}, ""), std::nullopt);
+}
+
+// Where localhost has ::1 as well, that one refuses at once; else it has one address.
+TEST(FirstAddress, IsTheOneThatListens) {
+  const formats::FileDescriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in at = {.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+  socklen_t bytes = sizeof(at);
+  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&at), bytes), 0);
+  ASSERT_EQ(::listen(listener.get(), 8), 0);
+  ASSERT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&at), &bytes), 0);
+  const auto first = FirstThatAnswers({"localhost", ntohs(at.sin_port)}, "");
+  if (first) {
+    EXPECT_EQ(first->host, "127.0.0.1");
+  }
+}
+
+TEST(Answers, OfTwoCoordinatorsInTurnAreNamedAndANewStateIsNot) {
+  Answers answers;
+  answers.Heard("aa", 0);
+  answers.Heard("aa", 10);
+  EXPECT_EQ(answers.TwoInTurn(10), "");
+  answers.Heard("bb", 20);
+  answers.Heard("", 25);  // a state that is being rebuilt has none
+  answers.Heard("bb", 30);
+  EXPECT_EQ(answers.TwoInTurn(30), "") << "the first may be gone";
+  answers.Heard("aa", 40);
+  EXPECT_EQ(answers.TwoInTurn(40), "aa and bb");
+}
+
+TEST(Answers, CountForAMinute) {
+  Answers answers;
+  for (const char* lineage : {"aa", "bb", "aa"}) answers.Heard(lineage, 0);
+  EXPECT_NE(answers.TwoInTurn(Answers::kKeptMs), "");
+  EXPECT_EQ(answers.TwoInTurn(Answers::kKeptMs + 1), "");
+  answers.Heard("bb", 2 * Answers::kKeptMs);
+  EXPECT_EQ(answers.TwoInTurn(2 * Answers::kKeptMs), "") << "the other one has been stopped";
+}
+
+TEST(Answers, WithoutTheTrailerAreAProxysUnlessThisEndMadeThem) {
+  using Code = grpc::StatusCode;
+  for (const Code code : {Code::OK, Code::CANCELLED, Code::DEADLINE_EXCEEDED, Code::UNAVAILABLE, Code::INTERNAL,
+                          Code::RESOURCE_EXHAUSTED, Code::UNKNOWN}) {
+    const grpc::Status own(code, "failed to connect to all addresses");
+    EXPECT_EQ(OfNoCoordinator(own).error_code(), code);
+    EXPECT_EQ(OfNoCoordinator(own).error_message(), own.error_message());
+  }
+  for (const Code code : {Code::PERMISSION_DENIED, Code::UNAUTHENTICATED, Code::UNIMPLEMENTED,
+                          Code::FAILED_PRECONDITION, Code::INVALID_ARGUMENT, Code::NOT_FOUND}) {
+    EXPECT_EQ(OfNoCoordinator({code, "no"}).error_code(), Code::UNAVAILABLE);
+    EXPECT_THAT(OfNoCoordinator({code, "no"}).error_message(),
+                HasSubstr(absl::StrCat("gRPC status ", int{code}, " (")));
+  }
+  const auto http = [](const char* status) {
+    return OfNoCoordinator({Code::UNKNOWN, absl::StrCat("Received http2 header with status: ", status)});
+  };
+  EXPECT_EQ(http("413").error_code(), Code::UNAVAILABLE);
+  EXPECT_THAT(http("413").error_message(),
+              EndsWith("HTTP 413, a request is larger than it takes (nginx: client_max_body_size 0)"));
+  EXPECT_THAT(http("401").error_message(), EndsWith("HTTP 401, it asks for a login"));
+  EXPECT_THAT(http("404").error_message(), EndsWith("HTTP 404"));
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <string>
 
 #include "core/limits.h"
+#include "tests/transport/byte_buffer.h"
+#include "transport/bulk_message.h"
 
 namespace causeway::transport {
 namespace {
@@ -225,6 +227,109 @@ TEST(Messages, PartsThatNoHonestPeerSendsAreRefused) {
   EXPECT_THAT(refusal({{0, 0, 4}}), HasSubstr("which has 3, got 4 from 0"));
   EXPECT_THAT(refusal({{0, 3, 0}}), HasSubstr("got 0 from 3"));
   EXPECT_THAT(refusal({{0, -1, 4}}), HasSubstr("got 4 from -1"));
+}
+
+core::Membership MembershipForTest() {
+  core::Membership membership{.started = true, .finished = false, .paused = true, .stopped = false, .seeder = "eu"};
+  membership.sites["eu"] = {
+      .session = "s1", .stay = 4, .state = core::SiteState::kTraining, .reason = "in", .first_versions = {1, 2}};
+  membership.sites["us"] = {
+      .session = "s2", .stay = 1, .state = core::SiteState::kGone, .ended = core::Ended::kExpired, .reason = "left"};
+  return membership;
+}
+
+TEST(ShardMessages, AMembershipComesBackAsItWas) {
+  const core::Membership sent = MembershipForTest();
+  v1::MembershipUpdate message;
+  ToProto(sent, &message);
+  const auto came = FromProto(message);
+  ASSERT_TRUE(came.ok()) << came.status();
+  EXPECT_TRUE(came->started);
+  EXPECT_FALSE(came->finished);
+  EXPECT_TRUE(came->paused);
+  EXPECT_FALSE(came->stopped);
+  EXPECT_EQ(came->seeder, "eu");
+  ASSERT_EQ(came->sites.size(), 2u);
+  for (const auto& [site, member] : sent.sites) {
+    EXPECT_EQ(came->sites.at(site).session, member.session);
+    EXPECT_EQ(came->sites.at(site).stay, member.stay);
+    EXPECT_EQ(came->sites.at(site).state, member.state);
+    EXPECT_EQ(came->sites.at(site).ended, member.ended);
+    EXPECT_EQ(came->sites.at(site).reason, member.reason);
+    EXPECT_EQ(came->sites.at(site).first_versions, member.first_versions);
+  }
+}
+
+TEST(ShardMessages, AStateThatIsNotKnownIsRefusedWithItsSite) {
+  v1::MembershipUpdate message;
+  ToProto(MembershipForTest(), &message);
+  message.mutable_members(1)->set_state(static_cast<uint32_t>(core::SiteState::kGone) + 1);
+  const auto came = FromProto(message);
+  EXPECT_TRUE(absl::IsInvalidArgument(came.status()));
+  EXPECT_EQ(came.status().message(), "membership: site us: state 4 and end 2 are not known to this version");
+}
+
+// The message's bytes cut into slices of that size, as a network may.
+grpc::ByteBuffer Cut(const std::string& bytes, size_t size) {
+  std::vector<grpc::Slice> slices;
+  for (size_t at = 0; at < bytes.size(); at += size) slices.emplace_back(bytes.substr(at, size));
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+std::string ChunkOf(size_t size) {
+  std::string chunk(size, '\0');
+  for (size_t i = 0; i < size; ++i) chunk[i] = static_cast<char>(i * 7);
+  return chunk;
+}
+
+TEST(BulkMessage, AChunksBytesAreThoseThatProtobufMakes) {
+  for (size_t size : {0, 1, 127, 128, 300, 1 << 20}) {
+    const std::string chunk = ChunkOf(size);
+    v1::UploadMessage upload;
+    upload.set_chunk(chunk);
+    v1::DownloadMessage download;
+    download.set_chunk(chunk);
+    const std::string bytes = TextOf(ChunkMessage(std::make_shared<const std::string>(chunk)));
+    EXPECT_EQ(bytes, upload.SerializeAsString());
+    EXPECT_EQ(bytes, download.SerializeAsString());
+  }
+}
+
+TEST(BulkMessage, AChunkIsReadFromSlicesOfAnySize) {
+  const std::string chunk = ChunkOf(1000);
+  v1::UploadMessage message;
+  message.set_chunk(chunk);
+  for (size_t size : {1, 2, 3, 5, 64, 2000}) {
+    EXPECT_EQ(TakeChunk(Cut(message.SerializeAsString(), size)), chunk) << "slices of " << size;
+  }
+}
+
+TEST(BulkMessage, WhatIsNoChunkAloneIsLeftToProtobuf) {
+  v1::UploadMessage header;
+  header.mutable_header()->set_fragment(3);
+  grpc::ByteBuffer bytes = ToBytes(header);
+  EXPECT_EQ(TakeChunk(bytes), std::nullopt);
+  v1::UploadMessage back;
+  ASSERT_TRUE(FromBytes(bytes, &back));
+  EXPECT_EQ(back.header().fragment(), 3);
+
+  v1::UploadMessage chunk;
+  chunk.set_chunk("abc");
+  const std::string text = chunk.SerializeAsString();
+  EXPECT_EQ(TakeChunk(Cut(text.substr(0, text.size() - 1), 8)), std::nullopt);  // cut short
+  EXPECT_EQ(TakeChunk(Cut(text + text, 8)), std::nullopt);                      // two fields
+  EXPECT_EQ(TakeChunk(Cut("\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 8)), std::nullopt);
+  EXPECT_EQ(TakeChunk(grpc::ByteBuffer()), std::nullopt);
+}
+
+TEST(BulkMessage, AChunkLivesUntilItsMessageIsGone) {
+  auto chunk = std::make_shared<const std::string>(ChunkOf(5000));
+  const std::weak_ptr<const std::string> weak = chunk;
+  {
+    const grpc::ByteBuffer message = ChunkMessage(std::move(chunk));
+    EXPECT_FALSE(weak.expired());
+  }
+  EXPECT_TRUE(weak.expired());
 }
 
 }  // namespace

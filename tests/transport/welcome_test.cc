@@ -1,8 +1,20 @@
 // How a session takes its coordinator's welcomes, and what it tells later.
+#include <gmock/gmock-matchers.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "absl/strings/str_cat.h"
 #include "tests/transport/session_for_test.h"
+#include "transport/channel.h"
+#include "transport/shown_proofs.h"
 
 namespace causeway::transport {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Variables = std::map<std::string, std::string>;
 
 // ---- The meaning of a welcome ----
 
@@ -134,6 +146,143 @@ TEST_F(ControlSessionTest, ALineageThatContinuesTheKnownOneIsNoOther) {
   rebuilt = WelcomeOf("n", 1, 1, false);
   rebuilt.set_continues("l");
   EXPECT_FALSE(Take(rebuilt).same_lineage);
+}
+
+const std::string kBytes("\0\xff,:", 4);  // any
+
+v1::Join JoinWith(const ShownProofs& proofs, core::Version version, core::Version admitted) {
+  v1::Join join;
+  join.add_versions(3);
+  join.add_versions(version);
+  join.add_admitted(-1);
+  join.add_admitted(admitted);
+  proofs.AddTo(&join);
+  return join;
+}
+
+TEST(ShownProofs, AreThoseOfTheClaimsAndEmptyWhereThereIsNone) {
+  ShownProofs proofs;
+  proofs.HasEpoch("e");
+  proofs.HasVersion(1, 7, kBytes);
+  proofs.HasAdmitted(1, 6, "a");
+  const v1::Join join = JoinWith(proofs, 7, 6);
+  EXPECT_EQ(join.epoch_proof(), "e");
+  EXPECT_EQ(join.version_proofs(0), "");
+  EXPECT_EQ(join.version_proofs(1), kBytes);
+  EXPECT_EQ(join.admission_proofs(0), "");
+  EXPECT_EQ(join.admission_proofs(1), "a");
+  EXPECT_EQ(JoinWith(proofs, 8, 7).version_proofs(1), "") << "of another version";
+}
+
+TEST(ShownProofs, TheNewestOfAFragmentAreKept) {
+  ShownProofs proofs;
+  for (core::Version version = 0; version < 10; ++version) proofs.HasVersion(1, version, absl::StrCat(version));
+  EXPECT_EQ(JoinWith(proofs, 9, 0).version_proofs(1), "9");
+  EXPECT_EQ(JoinWith(proofs, 6, 0).version_proofs(1), "6");
+  EXPECT_EQ(JoinWith(proofs, 5, 0).version_proofs(1), "");
+}
+
+TEST(ShownProofs, OfACoordinatorThatGivesNoneLeaveThoseBefore) {
+  ShownProofs proofs;
+  proofs.HasVersion(1, 7, "p");
+  proofs.HasVersion(1, 7, "");
+  EXPECT_EQ(JoinWith(proofs, 7, 0).version_proofs(1), "p");
+}
+
+TEST(ShownProofs, ComeBackFromTheirText) {
+  ShownProofs before, after;
+  before.HasVersion(1, 7, kBytes);
+  before.HasAdmitted(1, 6, "a");
+  EXPECT_EQ(before.Text(), "v:1:7:00ff2c3a a:1:6:61");
+  after.Restore(before.Text());
+  const v1::Join join = JoinWith(after, 7, 6);
+  EXPECT_EQ(join.version_proofs(1), kBytes);
+  EXPECT_EQ(join.admission_proofs(1), "a");
+}
+
+TEST(ShownProofs, WhatIsNoTextOfThemIsLeftOut) {
+  ShownProofs proofs;
+  proofs.Restore("v:1:7 x:1:7:61 v:one:7:61  v:1:7:61 :::");
+  EXPECT_EQ(proofs.Text(), "v:1:7:61");
+}
+
+absl::StatusOr<std::optional<Proxy>> Find(const Variables& variables,
+                                          const core::Address& coordinator = {"eu.example.com", 7077}) {
+  return FindProxy(coordinator, [&](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  });
+}
+
+// "proxy:3128 of https_proxy", "directly", or why not.
+std::string Described(const absl::StatusOr<std::optional<Proxy>>& found) {
+  if (!found.ok()) return std::string(found.status().message());
+  return *found ? (*found)->address.Text() + " of " + (*found)->source : "directly";
+}
+
+TEST(FindProxy, TakesThoseOfGrpcAndTheirCapitalLettersAndThatOfAll) {
+  for (const char* name :
+       {"grpc_proxy", "https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"}) {
+    for (const char* value : {"http://proxy:3128", "HTTP://proxy:3128/", "proxy:3128", " proxy:3128 "}) {
+      EXPECT_EQ(Described(Find({{name, value}})), std::string("proxy:3128 of ") + name) << value;
+    }
+  }
+  EXPECT_EQ(Described(Find({{"ALL_PROXY", "a:1"}, {"HTTPS_PROXY", "b:2"}, {"https_proxy", ""}})), "b:2 of HTTPS_PROXY");
+  EXPECT_EQ(Described(Find({{"http_proxy", "http://[fd00::1]:3128"}})), "[fd00::1]:3128 of http_proxy");
+}
+
+TEST(FindProxy, RefusesWhereThereIsNone) {
+  for (const Variables& variables : {Variables(), Variables{{"https_proxy", ""}}, Variables{{"no_proxy", "*"}}}) {
+    EXPECT_EQ(
+        Described(Find(variables)),
+        "--use_proxy: expected a proxy in https_proxy, http_proxy, all_proxy or grpc_proxy of the environment, got "
+        "none of them");
+  }
+}
+
+TEST(FindProxy, RefusesWhatGrpcCannotUseAndKeepsThePassword) {
+  EXPECT_EQ(Described(Find({{"ALL_PROXY", "socks5://me:secret@proxy:1080"}})),
+            "--use_proxy: ALL_PROXY: expected an HTTP proxy, http://[USER:PASSWORD@]HOST:PORT, got "
+            "'socks5://…@proxy:1080': gRPC cannot use one of socks5://");
+  EXPECT_THAT(Described(Find({{"https_proxy", "https://proxy:3128"}})), HasSubstr("speaks no TLS to a proxy"));
+  for (const char* value : {"http://proxy", "me:secret@proxy", "http://me:secret@:3128", "http://proxy:x"}) {
+    EXPECT_THAT(Described(Find({{"http_proxy", value}})), HasSubstr("http_proxy: expected an HTTP proxy")) << value;
+    EXPECT_THAT(Described(Find({{"http_proxy", value}})), Not(HasSubstr("secret"))) << value;
+  }
+}
+
+TEST(FindProxy, DecodesTheCredentials) {
+  const auto credentials = [](const std::string& value) { return (*Find({{"https_proxy", value}}))->credentials; };
+  EXPECT_EQ(credentials("http://proxy:1"), "");
+  EXPECT_EQ(credentials("http://me:p%40ss%3aw%2Frd@proxy:1"), "me:p@ss:w/rd");
+  EXPECT_EQ(credentials("http://me:p@ss@proxy:1"), "me:p@ss") << "the last @ ends them";
+  EXPECT_EQ(credentials("me:100%@proxy:1"), "me:100%");
+  EXPECT_EQ(ProxyHeader("Aladdin:open sesame"), "Proxy-Authorization:Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
+}
+
+TEST(FindProxy, GoesDirectlyToTheHostsOfNoProxy) {
+  const auto with = [](const std::string& direct, const core::Address& coordinator = {"eu.example.com", 7077}) {
+    return Described(Find({{"https_proxy", "proxy:1"}, {"NO_PROXY", direct}}, coordinator));
+  };
+  for (const char* direct : {"*", "eu.example.com", "EU.Example.com", ".example.com", "example.com", "*.example.com",
+                             "a, b ,example.com", "a b example.com", "eu.example.com:7077"}) {
+    EXPECT_EQ(with(direct), "directly") << direct;
+  }
+  for (const char* direct : {"", ",", ".", "ample.com", "us.example.com", "eu.example.com:80", "eu.example.com.org"}) {
+    EXPECT_EQ(with(direct), "proxy:1 of https_proxy") << direct;
+  }
+  for (const char* direct : {"10.1.2.3", "10.0.0.0/8", "10.1.2.2/31", "0.0.0.0/0"}) {
+    EXPECT_EQ(with(direct, {"10.1.2.3", 1}), "directly") << direct;
+  }
+  for (const char* direct : {"10.1.2.4", "10.2.0.0/16", "10.0.0.0/33", "10.0.0.0/", "fd00::/8"}) {
+    EXPECT_EQ(with(direct, {"10.1.2.3", 1}), "proxy:1 of https_proxy") << direct;
+  }
+  for (const char* direct : {"::1", "[::1]", "[::1]:7077", "::/0"}) {
+    EXPECT_EQ(with(direct, {"::1", 7077}), "directly") << direct;
+  }
+  EXPECT_EQ(Described(Find({{"https_proxy", "proxy:1"}, {"no_proxy", "a"}, {"NO_PROXY", "*"}})),
+            "proxy:1 of https_proxy")
+      << "lower case first";
 }
 
 }  // namespace

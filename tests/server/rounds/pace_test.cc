@@ -1,9 +1,29 @@
 #include "server/rounds/pace.h"
 
+#include <gmock/gmock-matchers.h>
+#include <gmock/gmock-more-matchers.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/limits.h"
+#include "server/rounds/gone_names.h"
+#include "tests/server/rounds/rules_for_test.h"
+#include "tests/server/rounds/rules_script.h"
 
 namespace causeway::server {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 constexpr int64_t kLongestGapMs = 5000;
 
@@ -69,6 +89,128 @@ TEST(Pace, DistanceIsAShareOfASyncInterval) {
   pace.Heard("a", 0, 0, kLongestGapMs);
   pace.Heard("a", 1, 100, kLongestGapMs);
   EXPECT_DOUBLE_EQ(pace.DistanceMs(20), 1900);
+}
+
+// Leases, beside those of testdata/leases.txt.
+
+TEST(RunRules, LeaseOfASiteThatDoesNotHearTheCoordinatorIsCountedFromWhenItDid) {
+  RulesForTest table = TableOf({"a", "b"});
+  for (int64_t now_ms = 100; now_ms <= 1'500; now_ms += 100) {
+    table.Heard("a", "a-1", {.step = 1, .unheard_ms = now_ms - 100}, now_ms);  // its last news are of 100
+    table.Heard("b", "b-1", {.step = 1, .unheard_ms = 50}, now_ms);
+    EXPECT_EQ(ActionsOf<Dropped>(table.Tick(now_ms)).size(), now_ms == 1'100 ? 1 : 0) << now_ms;
+  }
+  EXPECT_EQ(table.state().sites.at("a").reason, "does not hear the coordinator for 1000 ms (lease_ms)");
+  EXPECT_TRUE(IsLost(table.state().sites.at("a")));
+}
+
+// Its last news were sent before the coordinator stood still, which it does not see: that time does not count.
+TEST(RunRules, TimeInWhichTheCoordinatorStoodStillIsNoneWithoutNewsOfIt) {
+  RulesForTest table = TableOf({"a"});
+  table.StoodStill(400, 2'400);
+  table.Heard("a", "a-1", {.step = 1, .unheard_ms = 2'100}, 2'450);  // of 350
+  EXPECT_TRUE(HappensAt<Dropped>(table, 3'350));
+}
+
+// Each fragment counts the tokens of what was merged into it.
+TEST(RunRules, TokensOfMergedContributionsAddUp) {
+  RoundSettings rules = Rules(/*sync_every=*/8, /*num_fragments=*/2);
+  rules.sync.mode = core::SyncMode::kQuorum;
+  rules.membership.min_quorum = 1;
+  RulesForTest table = TableOf({"a", "b"}, rules);
+  EXPECT_THAT(table.state().tokens, testing::ElementsAre(0, 0));
+  table.Admit("a", 0, {.base = 0, .tokens = 100, .steps = 4}, 1, 100);
+  const auto closed = ActionsOf<CloseRound>(table.Admit("b", 0, {.base = 0, .tokens = 30, .steps = 2}, 1, 110));
+  ASSERT_EQ(closed.size(), 1);
+  EXPECT_EQ(closed.at(0).run_tokens, 130);
+  EXPECT_THAT(table.state().tokens, testing::ElementsAre(130, 0));
+}
+
+// The scripts of testdata/ (rules_script.h). CAUSEWAY_RULES_SCRIPTS names another folder; with CAUSEWAY_RECORD_RULES=1
+// the files are written anew, with the outcomes of today: read the difference before you keep it.
+
+std::filesystem::path Folder() {
+  const char* other = std::getenv("CAUSEWAY_RULES_SCRIPTS");
+  return other != nullptr ? other : RULES_TESTDATA;
+}
+
+std::string Read(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(RulesScripts, HaveTheOutcomesThatTheirFilesExpect) {
+  int scripts = 0;
+  for (const auto& file : std::filesystem::directory_iterator(Folder())) {
+    ++scripts;
+    const std::string expected = Read(file.path());
+    const std::string played = RulesScript().Play(expected);
+    if (std::getenv("CAUSEWAY_RECORD_RULES") != nullptr) {
+      std::ofstream(file.path()) << played;
+    } else if (played != expected) {
+      const auto differs = std::ranges::mismatch(expected, played).in2 - played.begin();
+      const auto line = played.rfind('\n', differs) + 1;
+      ADD_FAILURE() << file.path().string() << ":" << std::count(played.begin(), played.begin() + differs, '\n') + 1
+                    << ": got " << played.substr(line, played.find('\n', differs) - line);
+    }
+  }
+  EXPECT_GT(scripts, 0) << Folder();
+}
+
+void ComeAndGo(RulesForTest& table, int names) {
+  for (int i = 0; i < names; ++i) {
+    const std::string name = absl::StrCat("x", i);
+    ASSERT_TRUE(table.Join({.site = name, .session = "s", .held = {}}, i).accepted);
+    table.Leave(name, "s", /*finished=*/false, "has had enough", i);
+  }
+}
+
+TEST(GoneNames, NameThatIsGoneForLongestIsGivenUpForANewOneWhenThereAreAsManyAsMayBe) {
+  RulesForTest table(Rules(), {}, 0);
+  ComeAndGo(table, core::kMaxSites);
+  EXPECT_THAT(table.state().sites, SizeIs(core::kMaxSites));
+  EXPECT_FALSE(table.MayHaveForgotten("x7"));
+  EXPECT_TRUE(table.MayHaveForgotten("new"));
+  const auto fresh = table.Join({.site = "new", .session = "s", .held = {}}, 5'000);
+  EXPECT_TRUE(fresh.accepted);
+  EXPECT_FALSE(fresh.forgotten);
+  ASSERT_THAT(ActionsOf<Forgotten>(fresh.actions), SizeIs(1));
+  EXPECT_EQ(ActionsOf<Forgotten>(fresh.actions)[0].site, "x0");
+  EXPECT_THAT(table.state().sites, SizeIs(core::kMaxSites));
+  const auto back = table.Join({.site = "x0", .session = "s", .held = {3, 3}}, 5'000);
+  EXPECT_TRUE(back.accepted);
+  EXPECT_FALSE(back.resumed);
+  EXPECT_TRUE(back.forgotten) << "it has a part in what it does not know to be merged or not";
+  EXPECT_EQ(table.state().sites.at("x0").stay, 3) << "above any of before";
+}
+
+TEST(GoneNames, SiteThatIsMissedKeepsItsNameLongerThanOneThatLeft) {
+  RulesForTest table(Rules(), {}, 0);
+  Arrive(table, "missed");
+  table.Tick(2'000);
+  ComeAndGo(table, core::kMaxSites - 1);
+  const auto fresh = table.Join({.site = "new", .session = "s", .held = {}}, 9'000);
+  EXPECT_EQ(ActionsOf<Forgotten>(fresh.actions).at(0).site, "x0");
+  EXPECT_TRUE(table.state().sites.contains("missed"));
+}
+
+TEST(GoneNames, SiteWhoseContributionWaitsKeepsItsName) {
+  RulesForTest table(Rules(8, 1, 0, 2), {}, 0);
+  Arrive(table, "a");
+  Arrive(table, "b");
+  Contribute(table, "a", 0, 0);
+  table.Pause().IgnoreError();
+  table.Leave("a", "a-1", /*finished=*/false, "goes", 0);
+  for (int i = 0; i < 2; ++i) ComeAndGo(table, core::kMaxSites);
+  EXPECT_TRUE(table.state().sites.contains("a")) << "its round would close with a site without a name";
+}
+
+TEST(GoneNames, RunWhoseSitesAreAllInTakesNoFurtherOne) {
+  RulesForTest table(Rules(), {}, 0);
+  for (int i = 0; i < core::kMaxSites; ++i) {
+    ASSERT_TRUE(table.Join({.site = absl::StrCat("x", i), .session = "s", .held = {}}, 0).accepted);
+  }
+  EXPECT_THAT(table.Join({.site = "new", .session = "s", .held = {}}, 0).reason, HasSubstr("1024 sites"));
 }
 
 }  // namespace

@@ -1,15 +1,22 @@
 #include "server/run/parameters.h"
 
 #include <gmock/gmock-matchers.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <future>
+#include <initializer_list>
 
+#include "core/model_manifest.h"
+#include "server/run/claims.h"
+#include "server/run/model_bounds.h"
 #include "tests/server/calls/coordinator_for_test.h"
 
 namespace causeway::server {
 namespace {
+
+using testing::HasSubstr;
 
 // Fragment 0 of a run with a journal, merged into by one site.
 class ParametersTest : public ::testing::Test {
@@ -219,6 +226,77 @@ TEST_F(ParametersTest, RoundIsMergingFromItsDecisionToItsCommit) {
   ASSERT_TRUE(parameters_->Finish().ok());
   EXPECT_FALSE(parameters_->Merging(0));
   EXPECT_EQ(parameters_->Committed(0).version, 2);
+}
+
+v1::Join JoinWith(const std::string& lineage, uint64_t epoch, std::initializer_list<core::Version> versions) {
+  v1::Join join;
+  join.mutable_context()->set_lineage(lineage);
+  join.mutable_context()->set_epoch(epoch);
+  for (const core::Version version : versions) join.add_versions(version);
+  return join;
+}
+
+// Epoch 4 began at versions 20 and 21, after a loss of power.
+TEST(Claims, SiteOfBeforeALossOfPowerHoldsNoneOfTheVersionsThatWereMadeAnew) {
+  JournalIdentity journal{.epoch = 6, .lineage = "now"};
+  journal.floors = {{.epoch = 4, .versions = {{0, 20}, {1, 21}}}};
+  const Claims claims(journal, /*life=*/1, {0, 1});
+  EXPECT_TRUE(claims.HoldsLost(JoinWith("now", 3, {22, 21})));
+  EXPECT_FALSE(claims.HoldsLost(JoinWith("now", 3, {20, 21}))) << "both are of before";
+  EXPECT_FALSE(claims.HoldsLost(JoinWith("now", 4, {22, 21}))) << "it was told so since";
+  EXPECT_FALSE(claims.HoldsLost(JoinWith("before", 3, {22, 21}))) << "it takes the anchors anew in any case";
+  EXPECT_FALSE(claims.HoldsLost(JoinWith("now", 3, {}))) << "a fresh site";
+}
+
+TEST(Claims, AdmissionsToVersionsThatWereMadeAnewAreNoLostHistory) {
+  JournalIdentity journal{.epoch = 6, .lineage = "now", .secret = "s"};
+  journal.floors = {{.epoch = 4, .versions = {{0, 20}}}};
+  const Claims claims(journal, /*life=*/1, {0, 1});
+  const auto doubt_of = [&](uint64_t epoch) {
+    v1::Join join = JoinWith("now", epoch, {22});
+    join.mutable_context()->set_site("a");
+    join.add_admitted(21);
+    join.add_admission_proofs(claims.ProofOfAdmission("a", 0, 21));
+    return claims.Check(join, {.versions = {30}, .admitted = {19}}, /*trains=*/true);
+  };
+  EXPECT_FALSE(doubt_of(3));
+  ASSERT_TRUE(doubt_of(5));
+  EXPECT_EQ(doubt_of(5)->doubt, Doubt::kHistoryLost);
+}
+
+core::Manifest Huge() { return {{.name = "w", .shape = {int64_t{1} << 20, int64_t{1} << 20}}}; }
+
+TEST(ModelBounds, ModelThatTheMachineCannotHoldIsRefusedWithWhatItWouldNeed) {
+  const ModelBounds bounds{.memory_bytes = int64_t{64} * 1'000'000'000};
+  EXPECT_EQ(bounds.Check(Huge()).message(),
+            "the model's 1.1e+12 values need 1.32e+04 GB of the coordinator's memory (12 bytes each), and this machine "
+            "has 64 GB");
+  EXPECT_TRUE(bounds.Check({{.name = "w", .shape = {1'000'000'000}}}).ok());
+  const ModelBounds share{.memory_bytes = int64_t{14} * 1'000'000'000'000, .shard = {1, 2}};
+  EXPECT_TRUE(share.Check(Huge()).ok());
+}
+
+TEST(ModelBounds, ModelOfTheBuiltInTrainersIsThatOfRunYaml) {
+  core::RunConfig config;
+  const ModelBounds bounds = BoundsOf(config, {});
+  core::Manifest manifest = core::ModelManifest(config);
+  EXPECT_TRUE(bounds.Check(manifest).ok());
+  manifest[1].shape[0] += 1;
+  EXPECT_THAT(std::string(bounds.Check(manifest).message()), HasSubstr("at tensor 1: expected "));
+  config.model_kind = core::ModelKind::kExternal;
+  EXPECT_TRUE(BoundsOf(config, {}).Check(manifest).ok());
+  EXPECT_GT(BoundsOf(config, {}).memory_bytes, 0);
+}
+
+TEST(ModelBounds, FirstJoinerWithAnotherModelIsRefusedAndTheHonestOneSeeds) {
+  CoordinatorForTest run;
+  run.bounds.manifest = ManifestForTest();
+  run.Restart();
+  const v1::CoordinatorMessage refused = run.Join("bad", Huge());
+  ASSERT_TRUE(refused.has_refused());
+  EXPECT_EQ(refused.refused().retry_after_ms(), 0);
+  EXPECT_THAT(refused.refused().reason(), HasSubstr("the model differs from the run's at tensor 0"));
+  EXPECT_TRUE(run.Join("good", ManifestForTest()).has_welcome());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/run_config.h"
+#include "server/status/outer_gradients.h"
 #include "server/status/status_snapshot.h"
 #include "tests/server/status/large_snapshot.h"
 
@@ -230,6 +231,110 @@ TEST(StatusJson, ARunOf1024PairsIsNotReducedYet) {
   const std::string text = StatusJson(LargeSnapshot(16, 64));
   EXPECT_EQ(json::parse(text).at("details"), "full");
   EXPECT_LT(text.size(), 250'000u);
+}
+
+// The JSON of GET /timeline.
+
+TEST(TimelineJson, HasRoundsWithWhatHasComeSoFarAndNullForTheRest) {
+  RoundLog log;
+  log.Begun(0, 4, "asia", 100);
+  log.Arrived(0, 4, "eu", 90, 120);
+  log.Arrived(0, 4, "asia", 100, 130);
+  log.Decided(0, 4, "all 2 \"active\" sites", 131);
+  log.Merged(0, {4, 1}, 140);
+  log.Taken(0, 4, "eu", 0, 1, 141, 150);
+  log.Begun(0, 5, "eu", 200);
+  StatusSnapshot snapshot;
+  snapshot.unix_ms = 300;
+  snapshot.sites = {{.name = "asia"}, {.name = "eu"}};
+  snapshot.rounds = log.rounds();
+  EXPECT_EQ(json::parse(TimelineJson(snapshot)), json::parse(R"({
+    "unix_ms": 300, "sites": ["asia", "eu"], "rounds": [
+      {"fragment": 0, "version": 4, "first_unix_ms": 90, "arrived": [[0, 100, 130], [1, 90, 120]],
+       "decided_unix_ms": 131, "merged_unix_ms": 140, "taken": [[1, 150]], "reason": "all 2 \"active\" sites"},
+      {"fragment": 0, "version": 5, "first_unix_ms": 200, "arrived": [[1, 200, null]], "decided_unix_ms": null,
+       "merged_unix_ms": null, "taken": [], "reason": ""}]})"));
+}
+
+TEST(TimelineJson, KeepsTheNewestRoundsThatFit) {
+  RoundLog log;
+  for (core::Version version = 1; version <= 256; ++version) {
+    for (int site = 0; site < 64; ++site) {
+      log.Arrived(0, version, SiteNameForTest(site), 1'763'700'000'000, 1'763'700'000'900);
+    }
+    log.Decided(0, version, "all 64 active sites have contributed", 1'763'700'001'000);
+    for (int site = 0; site < 64; ++site) {
+      log.Taken(0, version, SiteNameForTest(site), 0, 1, 1'763'700'001'100, 1'763'700'002'000);
+    }
+  }
+  StatusSnapshot snapshot = LargeSnapshot(64, 1);
+  snapshot.rounds = log.rounds();
+  const std::string text = TimelineJson(snapshot);
+  EXPECT_LE(text.size(), kMaxTimelineBytes);
+  EXPECT_GT(text.size(), kMaxTimelineBytes * 9 / 10);
+  const json rounds = json::parse(text).at("rounds");
+  EXPECT_EQ(rounds.back().at("version"), 256);
+  EXPECT_EQ(rounds.front().at("version"), 257 - static_cast<int>(rounds.size()));
+  EXPECT_EQ(rounds.back().at("taken").size(), 64u);
+}
+
+TEST(TimelineJson, ARunWithoutRoundsHasNone) {
+  EXPECT_EQ(json::parse(TimelineJson({})), json::parse(R"({"unix_ms": 0, "sites": [], "rounds": []})"));
+}
+
+// The figures of a fragment's outer gradients, from sums whose answers are known.
+
+constexpr core::OuterParameters kHalf = {2.0f, 0.5f};
+
+TEST(OuterGradients, HaveNoCorrelationBeforeThereWasMomentum) {
+  OuterGradients gradients;
+  EXPECT_FALSE(gradients.Figures().norm.has_value());
+  gradients.Add(1, kHalf, {.gg = 4, .gv = 0, .vv = 0});
+  const OuterGradientFigures figures = gradients.Figures();
+  EXPECT_DOUBLE_EQ(*figures.norm, 2);
+  EXPECT_DOUBLE_EQ(*figures.amplification, 1.5);  // 1 + μ
+  EXPECT_FALSE(figures.correlation || figures.predicted_amplification || figures.effective_lr);
+}
+
+TEST(OuterGradients, AreCorrelatedByTheRatioOfSums) {
+  OuterGradients gradients;
+  gradients.Add(2, kHalf, {.gg = 3, .gv = 1, .vv = 1});
+  gradients.Add(3, kHalf, {.gg = 1, .gv = 1, .vv = 1});
+  const OuterGradientFigures figures = gradients.Figures();  // r = 1/2: ρ = 0.5 / 1.25
+  EXPECT_DOUBLE_EQ(*figures.correlation, 0.4);
+  EXPECT_DOUBLE_EQ(*figures.amplification, 1.75);  // g and v alike: (1 + μ + μ²)
+  EXPECT_DOUBLE_EQ(*figures.effective_lr, 2 * (1 + 0.5 / 0.8));
+}
+
+TEST(OuterGradients, ForgetWhatIsOlderThanSixteenRounds) {
+  OuterGradients gradients;
+  gradients.Add(1, kHalf, {.gg = 1e6, .gv = -1e5, .vv = 1});
+  for (int i = 2; i <= 17; ++i) gradients.Add(i, kHalf, {.gg = 2, .gv = 1, .vv = 1});
+  EXPECT_DOUBLE_EQ(*gradients.Figures().correlation, 0.4);
+}
+
+TEST(OuterGradients, BeginAnewWhereTheVersionGoesBack) {
+  OuterGradients gradients;
+  gradients.Add(7, kHalf, {.gg = 100, .gv = -10, .vv = 1});
+  gradients.Add(7, kHalf, {.gg = 2, .gv = 1, .vv = 1});
+  EXPECT_DOUBLE_EQ(*gradients.Figures().correlation, 0.4);
+}
+
+TEST(OuterGradients, BeyondWhatACorrelationCanBeStayWithinIt) {
+  OuterGradients gradients;
+  gradients.Add(1, kHalf, {.gg = 1, .gv = 100, .vv = 1e4});
+  EXPECT_DOUBLE_EQ(*gradients.Figures().correlation, 1);
+  EXPECT_DOUBLE_EQ(*gradients.Figures().effective_lr, 4);  // η / (1 − μ)
+  gradients.Add(2, kHalf, {.gg = 1, .gv = -1000, .vv = 1e6});
+  EXPECT_DOUBLE_EQ(*gradients.Figures().correlation, -1);
+}
+
+TEST(OuterGradients, OfZeroHaveANormAndNothingElse) {
+  OuterGradients gradients;
+  gradients.Add(1, kHalf, {.gg = 0, .gv = 0, .vv = 4});
+  const OuterGradientFigures figures = gradients.Figures();
+  EXPECT_DOUBLE_EQ(*figures.norm, 0);
+  EXPECT_FALSE(figures.amplification || figures.correlation);
 }
 
 }  // namespace

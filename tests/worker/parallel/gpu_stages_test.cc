@@ -9,12 +9,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/model_manifest.h"
+#include "core/random.h"
 #include "plan/pipeline_generators.h"
 #include "tests/formats/temporary_folder.h"
 #include "tests/worker/device/fake_backend.h"
 #include "tests/worker/model/test_values.h"
 #include "tests/worker/ranks/gloo_ranks.h"
+#include "worker/parallel/device_evaluator.h"
 #include "worker/parallel/llama_trainer.h"
+#include "worker/parallel/partition_layout.h"
 
 namespace causeway::worker {
 namespace {
@@ -194,6 +198,160 @@ TEST(GpuStages, RefuseShards) {
                                 OnFake(ValueType::kFloat32), {.shards = true});
   EXPECT_TRUE(absl::IsInvalidArgument(trained.status));
   EXPECT_THAT(std::string(trained.status.message()), HasSubstr("expected width N copies on a device, got shards"));
+}
+
+core::Manifest ManifestOf(const std::vector<int64_t>& sizes) {
+  core::Manifest manifest;
+  for (const int64_t size : sizes) manifest.push_back({.name = "t" + std::to_string(manifest.size()), .shape = {size}});
+  return manifest;
+}
+
+TEST(PartitionLayout, PartsOfALevelLieInThoseOfTheOneBelow) {
+  const PartitionLayout layout(ManifestOf({100, 20}), {{0, 1}}, {2, 3});
+  EXPECT_EQ(layout.ranks(), 6);
+  EXPECT_EQ(layout.groups()[0].padded, 120);
+  const auto part = [](int rank, int64_t first, int64_t count) {
+    return Piece{.rank = rank, .tensor = -1, .first = first, .count = count};
+  };
+  EXPECT_EQ(layout.PartOf(0, kWholeGroup, 5), part(5, 0, 120));
+  EXPECT_EQ(layout.PartOf(0, 0, 5), part(5, 60, 60));   // digit 1 of 2
+  EXPECT_EQ(layout.PartOf(0, 1, 5), part(5, 100, 20));  // digit 2 of 3 within
+  EXPECT_EQ(layout.PartOf(0, 1, 4), part(4, 40, 20));
+  EXPECT_EQ(layout.Within(0, part(1, 80, 40)), (std::vector<Piece>{{1, 0, 80, 20, 80}, {1, 1, 0, 20, 100}}));
+}
+
+// 10,000 models and sites of 2 to 8 levels.
+TEST(PartitionLayout, PartsOfAllRanksAreEveryTensorOnce) {
+  for (uint64_t seed = 1; seed <= 10'000; ++seed) {
+    const auto draw = [&](uint64_t what, uint64_t most) { return core::HashCombine(seed, what) % most; };
+    std::vector<int64_t> of, sizes;
+    for (uint64_t l = 0; l < 2 + draw(0, 7); ++l) of.push_back(1 + static_cast<int64_t>(draw(10 + l, 3)));
+    std::vector<std::vector<int>> groups(1 + draw(1, 3));
+    for (uint64_t i = 0; i < 1 + draw(2, 6); ++i) {
+      groups[draw(30 + i, groups.size())].push_back(static_cast<int>(i));
+      sizes.push_back(1 + static_cast<int64_t>(draw(20 + i, 1000)));
+    }
+    const PartitionLayout layout(ManifestOf(sizes), groups, of);
+    for (int level = 0; level < static_cast<int>(of.size()); ++level) {
+      std::vector<std::vector<int>> times;
+      for (const int64_t size : sizes) times.emplace_back(static_cast<size_t>(size));
+      for (int64_t rank = 0; rank < layout.ranks(); ++rank) {
+        for (size_t g = 0; g < groups.size(); ++g) {
+          for (const Piece& part : layout.Within(g, layout.PartOf(g, level, rank))) {
+            for (int64_t i = 0; part.tensor >= 0 && i < part.count; ++i) {
+              ++times[static_cast<size_t>(part.tensor)][static_cast<size_t>(part.first + i)];
+            }
+          }
+        }
+      }
+      const auto copies = static_cast<int>(layout.ranks() / layout.Parts(level));
+      for (const std::vector<int>& tensor : times) {
+        for (const int count : tensor) ASSERT_EQ(count, copies) << "seed " << seed << ", level " << level;
+      }
+    }
+  }
+}
+
+core::RunConfig EvaluatedRun() {
+  core::RunConfig config = TinyRun();
+  config.eval = {.every_rounds = 1, .held_out = 0.2, .batches = 3};
+  config.offload.subgroup = 1000;
+  return config;
+}
+
+std::string EvaluatedText() {
+  static const std::string path = WriteTemporary("evaluator_text.txt", SmallText(20'000));
+  return path;
+}
+
+std::unique_ptr<Trainer> EvaluatedOnFake(const core::RunConfig& config, ValueType type = ValueType::kFloat32) {
+  return *LlamaTrainer::Make(
+      config, "eu", {.data_path = EvaluatedText()},
+      std::make_unique<DeviceRank>(std::make_unique<FakeBackend>(3), DeviceSettings{.type = type}));
+}
+
+// Other values than the trainers'.
+TensorValues EvaluatedAnchor(const core::RunConfig& config) {
+  const core::Manifest manifest = core::LlamaManifest(config.llama);
+  TensorValues values(manifest);
+  for (int i = 0; i < values.size(); ++i) FillNormal(5, manifest[static_cast<size_t>(i)].name, 0.3, values[i]);
+  return values;
+}
+
+double EvaluatedLoss(const Trainer& trainer, const TensorValues& values) {
+  const absl::StatusOr<double> loss = trainer.NewEvaluator()->Loss(values.View());
+  EXPECT_TRUE(loss.ok()) << loss.status();
+  return loss.value_or(0);
+}
+
+TEST(DeviceEvaluator, GivesTheProcessorsLoss) {
+  core::RunConfig config = EvaluatedRun();
+  const TensorValues anchor = EvaluatedAnchor(config);
+  const double expected = EvaluatedLoss(**MakeTrainer(config, "eu", {.data_path = EvaluatedText()}), anchor);
+  EXPECT_NEAR(EvaluatedLoss(*EvaluatedOnFake(config), anchor), expected, 1e-5 * expected);
+  EXPECT_NEAR(EvaluatedLoss(*EvaluatedOnFake(config, ValueType::kBfloat16), anchor), expected,
+              1e-2 * expected);  // hidden size 16
+  config.inner.micro_batches = 4;
+  EXPECT_NEAR(EvaluatedLoss(*EvaluatedOnFake(config), anchor), expected, 1e-5 * expected);
+  config.inner.micro_batches = 1;
+  config.inner.batch_by_site["eu"] = 5;  // the 24 windows are no multiple
+  EXPECT_NEAR(EvaluatedLoss(*EvaluatedOnFake(config), anchor), expected, 1e-5 * expected);
+}
+
+// The quickstart's width.
+TEST(DeviceEvaluator, InBfloat16GivesTheProcessorsLossToAThousandth) {
+  core::RunConfig config = EvaluatedRun();
+  config.llama.hidden_size = 128;
+  config.llama.intermediate_size = 344;
+  TensorValues anchor(core::LlamaManifest(config.llama));
+  InitializeLlama(config.llama, 3, anchor);
+  const double expected = EvaluatedLoss(**MakeTrainer(config, "eu", {.data_path = EvaluatedText()}), anchor);
+  EXPECT_NEAR(EvaluatedLoss(*EvaluatedOnFake(config, ValueType::kBfloat16), anchor), expected, 1e-3 * expected);
+}
+
+// Wherever the state lies: rooms of an interleaved update lie where activations do.
+TEST(DeviceEvaluator, ChangesNoBitOfTheTraining) {
+  const core::RunConfig resident = EvaluatedRun();
+  core::RunConfig interleaved = resident, on_cpu = resident;
+  interleaved.offload.k = 2;
+  on_cpu.offload.k = core::kAllOnCpu;
+  const TensorValues anchor = EvaluatedAnchor(resident);
+  for (const core::RunConfig& config : {resident, interleaved, on_cpu}) {
+    const auto evaluated = EvaluatedOnFake(config, ValueType::kBfloat16),
+               plain = EvaluatedOnFake(config, ValueType::kBfloat16);
+    const auto evaluator = evaluated->NewEvaluator();
+    EXPECT_TRUE(evaluator->between_steps());
+    double first = 0;
+    for (core::Step t = 1; t <= 6; ++t) {
+      const double loss = evaluated->Step(t)->loss;
+      EXPECT_EQ(loss, plain->Step(t)->loss) << "step " << t;
+      const double evaluation = *evaluator->Loss(anchor.View());
+      if (t == 1) first = evaluation;
+      EXPECT_EQ(evaluation, first);
+    }
+  }
+}
+
+TEST(DeviceEvaluator, ItsMemoryIsCountedBeforeTheStateIsPlaced) {
+  core::RunConfig config = EvaluatedRun();
+  const auto needs = [&](int64_t evaluation_bytes) {
+    return ResidencyNeeds{
+        .parameters = 1000,
+        .type = ValueType::kBfloat16,
+        .free_bytes = 22'000,
+        .evaluation_bytes = evaluation_bytes,
+        .model_bytes = [](Recompute, int64_t room) { return absl::StatusOr<int64_t>(100 + 2 * room); },
+        .bandwidths = [] { return offload::Bandwidths(); }};
+  };
+  config.offload = {.k = core::kAutoInterleave, .subgroup = 100};
+  EXPECT_EQ(ChooseResidency(config, needs(0))->resident, 1000);
+  EXPECT_LT(ChooseResidency(config, needs(DeviceEvaluator::Bytes(1000, ValueType::kBfloat16)))->resident, 1000);
+}
+
+TEST(DeviceEvaluator, IsNoneWhereNothingIsHeldOut) {
+  core::RunConfig config = EvaluatedRun();
+  config.eval.held_out = 0;
+  EXPECT_EQ(EvaluatedOnFake(config)->NewEvaluator(), nullptr);
 }
 
 }  // namespace

@@ -1,11 +1,20 @@
 #include <gmock/gmock-matchers.h>
+#include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "tests/core/fake_clock.h"
 #include "tests/worker/site/site_for_test.h"
+#include "worker/site/site.h"
+#include "worker/site/site_state.h"
+#include "worker/site/site_transfers.h"
 
 namespace causeway::worker {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Say = StepWatch::Say;
 
 class QuorumSiteTest : public SiteTest {
  protected:
@@ -137,6 +146,189 @@ TEST_F(QuorumSiteTest, AtTheEndItWaitsForNoRoundThatHasNothingOfIt) {
   ASSERT_TRUE(site_->AfterStep(2).ok());
   link_.NextUpload().done(absl::FailedPreconditionError("too old"));
   EXPECT_TRUE(site_->CompleteRounds().ok());
+}
+
+std::string Written(const std::vector<std::string>& texts) {
+  const std::vector<core::Bytes> chunks(texts.begin(), texts.end());
+  std::string bytes;
+  const absl::Status status = WriteChunks(chunks, [&](std::span<const std::byte> more) {
+    bytes.append(reinterpret_cast<const char*>(more.data()), more.size());
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  return bytes;
+}
+
+absl::StatusOr<Chunks> Read(const std::string& bytes) {
+  return ReadChunks("there", std::ssize(bytes), [&](int64_t at, std::span<std::byte> out) {
+    std::ranges::copy(std::as_bytes(std::span(bytes)).subspan(at, out.size()), out.begin());
+    return absl::OkStatus();
+  });
+}
+
+TEST(ChunkFraming, ChunksComeBackAsTheyWere) {
+  for (const std::vector<std::string>& chunks :
+       {std::vector<std::string>{}, {""}, {"one", std::string(3, 0), "", std::string(300, 'x')}}) {
+    const auto read = Read(Written(chunks));
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_TRUE(std::ranges::equal(**read, chunks));
+  }
+}
+
+TEST(ChunkFraming, LengthIsEightBytesLittleEndian) {
+  EXPECT_EQ(Written({"one"}), std::string("\x03\0\0\0\0\0\0\0one", 11));
+}
+
+TEST(ChunkFraming, BytesThatEndInAChunkAreDataLoss) {
+  const std::string whole = Written({"one", "three"});
+  for (const size_t size : {1, 7, 10, 12, 23}) {
+    const auto read = Read(whole.substr(0, size));
+    EXPECT_EQ(read.status().code(), absl::StatusCode::kDataLoss) << size;
+    EXPECT_THAT(std::string(read.status().message()), HasSubstr("there")) << size;
+  }
+  EXPECT_EQ(Read(whole.substr(0, 23)).status().message(), "there: expected a chunk of 5 bytes, got 4");
+  EXPECT_EQ(Read(std::string(8, '\xff')).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(ChunkFraming, FailureToWriteOrReadIsReturned) {
+  const absl::Status full = absl::ResourceExhaustedError("full");
+  EXPECT_EQ(WriteChunks({std::string("one")}, [&](std::span<const std::byte>) { return full; }), full);
+  EXPECT_EQ(ReadChunks("there", 9, [&](int64_t, std::span<std::byte>) { return full; }).status(), full);
+}
+
+constexpr int64_t kTimeoutMs = 3000;
+
+class StepWatchTest : public ::testing::Test {
+ protected:
+  void Step() { const InSite inside(watch_, /*steps=*/true); }
+  void Join() { const InSite inside(watch_, /*steps=*/false); }
+  Say LookAfter(int64_t ms) {
+    clock_.Advance(ms);
+    return watch_.Look(ranks_);
+  }
+
+  core::FakeClock clock_;
+  StepWatch watch_{kTimeoutMs / 1000.0, clock_};
+  core::RankProgress ranks_;
+};
+
+TEST_F(StepWatchTest, SaysOnceThatTrainingStandsStillAndThenNothingUntilTheNextStep) {
+  Join();
+  Step();
+  EXPECT_EQ(LookAfter(kTimeoutMs), Say::kGoesOn);
+  EXPECT_EQ(LookAfter(1), Say::kStandsStill);
+  EXPECT_THAT(ranks_.standing_still, HasSubstr("no inner step for 3 s"));
+  EXPECT_EQ(LookAfter(1000), Say::kNothing);
+  Step();
+  EXPECT_EQ(LookAfter(0), Say::kGoesOn);
+  EXPECT_EQ(LookAfter(kTimeoutMs + 1), Say::kStandsStill);
+}
+
+TEST_F(StepWatchTest, KnownWaitsAndCallsOfTheSiteMayTakeAsLongAsTheyDo) {
+  EXPECT_EQ(LookAfter(100 * kTimeoutMs), Say::kGoesOn);  // before it has joined
+  Join();
+  Step();
+  watch_.Waits("evaluation");
+  EXPECT_EQ(LookAfter(100 * kTimeoutMs), Say::kGoesOn);
+  watch_.Waits("");
+  EXPECT_EQ(LookAfter(kTimeoutMs), Say::kGoesOn);
+  const InSite paused(watch_, /*steps=*/true);
+  EXPECT_EQ(LookAfter(100 * kTimeoutMs), Say::kGoesOn);
+}
+
+TEST_F(StepWatchTest, TheFirstStepMayTakeTenTimesAsLong) {
+  Join();
+  EXPECT_EQ(LookAfter(10 * kTimeoutMs), Say::kGoesOn);
+  EXPECT_EQ(LookAfter(1), Say::kStandsStill);
+}
+
+TEST_F(StepWatchTest, WhoSeesMoreIsBelievedAtOnce) {
+  Step();
+  watch_.HasRanks({.ranks = 8, .standing_still = "rank 3 of 8 (host) ended"});
+  EXPECT_EQ(LookAfter(0), Say::kStandsStill);
+  EXPECT_EQ(ranks_.standing_still, "rank 3 of 8 (host) ended");
+  EXPECT_EQ(ranks_.ranks, 8);
+}
+
+TEST(SyncDelay, TakesTheLongestWhileNothingIsMeasured) {
+  SyncDelay delay(/*sync_every=*/20, /*num_fragments=*/1);
+  EXPECT_EQ(delay.Choose().delay, 19);
+  delay.Stepped(0.1);
+  EXPECT_EQ(delay.Choose().delay, 19);
+  EXPECT_THAT(delay.Choose().reason, HasSubstr("nothing is measured yet"));
+}
+
+TEST(SyncDelay, CoversTheLongestOfTheLastLatenciesWithAMargin) {
+  SyncDelay delay(100, 1);
+  delay.Stepped(0.1);
+  delay.Arrived(1.0, 0);
+  EXPECT_EQ(delay.Choose().delay, 12);  // 11 steps of 100 ms cover 1.1 s
+  delay.Arrived(0.5, 0);
+  delay.Arrived(0.5, 0);
+  EXPECT_EQ(delay.Choose().delay, 12);
+  delay.Arrived(0.5, 0);
+  EXPECT_EQ(delay.Choose().delay, 7);
+  delay.Arrived(3.0, 0);  // a link that got slower is followed at once
+  EXPECT_EQ(delay.Choose().delay, 34);
+  EXPECT_EQ(delay.Choose().reason, "updates take 3000 ms, steps 100.0 ms");
+}
+
+TEST(SyncDelay, WhatDelayedOneFragmentCountsForAllOfThemForThreeRounds) {
+  SyncDelay delay(100, /*num_fragments=*/2);
+  delay.Stepped(0.1);
+  delay.Arrived(2.0, 0);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(delay.Choose().delay, 23);
+    delay.Arrived(1.0, 0);
+  }
+  delay.Arrived(1.0, 0);
+  EXPECT_EQ(delay.Choose().delay, 12);
+}
+
+TEST(SyncDelay, WaitsForOthersCountForThreeTimesTheTransferAtMost) {
+  SyncDelay delay(100, 1);
+  delay.Stepped(0.1);
+  delay.Arrived(1.0, /*waited_s=*/0.4);
+  EXPECT_EQ(delay.Choose().delay, 12);
+  SyncDelay ahead(100, 1);
+  ahead.Stepped(0.1);
+  ahead.Arrived(6.0, /*waited_s=*/5.5);
+  EXPECT_EQ(ahead.Choose().delay, 23);  // half a second of transfer, and three times as much of waiting
+}
+
+// Two sites of which one computes half as fast: the fast one waits for it whatever its delay.
+TEST(SyncDelay, DoesNotGrowWithTheHeadStartThatItGives) {
+  constexpr double kTransferS = 0.3, kStepS = 0.1;
+  SyncDelay delay(100, 1);
+  delay.Stepped(kStepS);
+  double ahead_s = 0;
+  for (int round = 0; round < 50; ++round) {
+    const core::Step chosen = delay.Choose().delay;
+    ahead_s = std::min(ahead_s + 10, static_cast<double>(chosen) * kStepS);  // it runs ahead until it has to wait
+    delay.Arrived(kTransferS + ahead_s, ahead_s);
+  }
+  EXPECT_LE(delay.Choose().delay, 15);
+}
+
+TEST(SyncDelay, IsNeverBelowAStepNorBeyondTheNextSend) {
+  SyncDelay delay(4, 1);
+  delay.Stepped(10);
+  delay.Arrived(1e-6, 0);
+  EXPECT_EQ(delay.Choose().delay, 2);
+  delay.Arrived(1000, 0);
+  EXPECT_EQ(delay.Choose().delay, 3);
+  SyncDelay every_step(1, 1);
+  every_step.Stepped(1);
+  every_step.Arrived(1, 0);
+  EXPECT_EQ(every_step.Choose().delay, 0);
+}
+
+TEST(SyncDelay, FollowsTheStepTime) {
+  SyncDelay delay(100, 1);
+  delay.Arrived(1.0, 0);
+  delay.Stepped(0.1);
+  for (int i = 0; i < 200; ++i) delay.Stepped(0.05);
+  EXPECT_EQ(delay.Choose().delay, 23);  // 22 and a little: the first step has not quite been forgotten
 }
 
 }  // namespace

@@ -1,12 +1,16 @@
 #include <gmock/gmock-matchers.h>
+#include <gtest/gtest.h>
 
 #include "formats/run_yaml.h"
 #include "tests/worker/site/site_for_test.h"
 #include "worker/site/checkpoint_json.h"
+#include "worker/site/wait_notice.h"
 
 namespace causeway::worker {
 namespace {
 
+using std::chrono::milliseconds;
+using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
@@ -383,6 +387,44 @@ TEST_F(SiteCheckpointTest, CheckpointWhoseArraysDoNotFitTheRunIsRefused) {
   const absl::Status status = Restart(checkpoint).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(status.message()), HasSubstr("momentum of fragment 0: expected 4096 values, got 10"));
+}
+
+TEST(WaitNotice, ReasonIsTakenOnceAfterFiveSeconds) {
+  const core::Clock::TimePoint begin{};
+  WaitNotice notice;
+  EXPECT_EQ(notice.Take(begin + seconds(9)), "");
+  notice.Heard("1 of 2 sites are ready", begin);
+  EXPECT_EQ(notice.Take(begin + milliseconds(4999)), "");
+  EXPECT_EQ(notice.Take(begin + seconds(5)), "1 of 2 sites are ready");
+  EXPECT_EQ(notice.Take(begin + seconds(6)), "");
+}
+
+TEST(WaitNotice, ALaterReasonCountsFromItsOwnTime) {
+  const core::Clock::TimePoint begin{};
+  WaitNotice notice;
+  notice.Heard("1 of 3", begin);
+  notice.Heard("2 of 3", begin + seconds(4));
+  EXPECT_EQ(notice.heard(), 2) << "a wait that began before is to end";
+  EXPECT_EQ(notice.Take(begin + seconds(8)), "");
+  EXPECT_EQ(notice.Take(begin + seconds(9)), "2 of 3");
+}
+
+TEST(WaitNotice, NothingIsSaidOfAWaitThatIsOver) {
+  const core::Clock::TimePoint begin{};
+  WaitNotice notice;
+  notice.Heard("1 of 2", begin);
+  notice.Over();
+  EXPECT_EQ(notice.Take(begin + seconds(9)), "");
+}
+
+TEST(WaitNotice, AWaitEndsWhenItIsToBeLookedAtAndNoLaterThanItMay) {
+  const core::Clock::TimePoint begin{};
+  WaitNotice notice;
+  EXPECT_EQ(notice.Until(begin, seconds(60)), seconds(60));
+  notice.Heard("1 of 2", begin);
+  EXPECT_EQ(notice.Until(begin + seconds(1), seconds(60)), seconds(4));
+  EXPECT_EQ(notice.Until(begin + seconds(1), seconds(2)), seconds(2));
+  EXPECT_EQ(notice.Until(begin + seconds(9), seconds(60)), seconds(0));
 }
 
 }  // namespace
