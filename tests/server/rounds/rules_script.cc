@@ -4,7 +4,6 @@
 #include <functional>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -24,19 +23,13 @@ bool IsOneOf(const std::string& verb, std::initializer_list<const char*> verbs) 
 }  // namespace
 
 std::string RulesScript::Play(const std::string& script) {
-  std::string played;
-  for (const std::string& line : std::vector<std::string>(absl::StrSplit(script, '\n'))) {
-    if (line.starts_with("->") || line.starts_with("=>")) continue;
-    absl::StrAppend(&played, line, "\n");
-    if (absl::StripAsciiWhitespace(line).empty() || line.starts_with("#")) continue;
-    Do(RulesLine::Of(line));
-    played += std::exchange(said_, "");
-  }
-  if (!script.empty() && script.back() == '\n') played.pop_back();  // the empty line behind it
-  return played;
+  return core::PlayScript(script, [this](const core::ScriptLine& line) {
+    Do(line);
+    return std::exchange(said_, "");
+  });
 }
 
-void RulesScript::Do(const RulesLine& line) {
+void RulesScript::Do(const core::ScriptLine& line) {
   size_t at = 0;
   at += absl::SimpleAtoi(line.words.at(0), &now_ms_);
   const std::string& verb = line.words.at(at);
@@ -66,7 +59,7 @@ void RulesScript::Do(const RulesLine& line) {
   SayWhatChanged();
 }
 
-void RulesScript::DoFor(const std::string& verb, const std::string& site, const RulesLine& line) {
+void RulesScript::DoFor(const std::string& verb, const std::string& site, const core::ScriptLine& line) {
   const std::string session = line.Word("session", site + "-1");
   if (verb == "contribute") return Contribute(site, line);
   if (verb == "arrive") {
@@ -80,7 +73,7 @@ void RulesScript::DoFor(const std::string& verb, const std::string& site, const 
 }
 
 std::optional<RunEvent> RulesScript::EventOf(const std::string& verb, const std::string& site,
-                                             const RulesLine& line) const {
+                                             const core::ScriptLine& line) const {
   const std::string session = line.Word("session", site + "-1");
   const auto fragment = static_cast<core::FragmentId>(line.Number("fragment"));
   if (verb == "join") {
@@ -127,7 +120,7 @@ std::optional<RunEvent> RulesScript::EventOf(const std::string& verb, const std:
   return std::nullopt;
 }
 
-bool RulesScript::Ask(const std::string& verb, const RulesLine& line) {
+bool RulesScript::Ask(const std::string& verb, const core::ScriptLine& line) {
   const std::string site = line.words.size() > 1 ? line.words.back() : "";
   const auto fragment = static_cast<core::FragmentId>(line.Number("fragment"));
   if (verb == "check") {
@@ -155,7 +148,7 @@ bool RulesScript::Ask(const std::string& verb, const RulesLine& line) {
 }
 
 // As the coordinator does it.
-void RulesScript::Contribute(const core::SiteId& site, const RulesLine& line) {
+void RulesScript::Contribute(const core::SiteId& site, const core::ScriptLine& line) {
   const auto fragment = static_cast<core::FragmentId>(line.Number("fragment"));
   core::Admitted sent = AdmittedOf(line);
   if (sent.tokens == 0) sent.tokens = 100;

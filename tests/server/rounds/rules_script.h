@@ -28,11 +28,11 @@ class RulesScript {
   const RunRules& rules() const { return *rules_; }
 
  private:
-  void Do(const RulesLine& line);
-  void DoFor(const std::string& verb, const std::string& site, const RulesLine& line);
-  bool Ask(const std::string& verb, const RulesLine& line);  // what changes nothing
-  std::optional<RunEvent> EventOf(const std::string& verb, const std::string& site, const RulesLine& line) const;
-  void Contribute(const core::SiteId& site, const RulesLine& line);
+  void Do(const core::ScriptLine& line);
+  void DoFor(const std::string& verb, const std::string& site, const core::ScriptLine& line);
+  bool Ask(const std::string& verb, const core::ScriptLine& line);  // what changes nothing
+  std::optional<RunEvent> EventOf(const std::string& verb, const std::string& site, const core::ScriptLine& line) const;
+  void Contribute(const core::SiteId& site, const core::ScriptLine& line);
   void Handle(const RunEvent& event);
   void Say(const std::string& text) { said_ += "-> " + text + "\n"; }
   void SayWhatChanged();

@@ -80,53 +80,6 @@ struct TextOfAction {
 
 }  // namespace
 
-RulesLine RulesLine::Of(const std::string& line) {
-  RulesLine result;
-  const size_t colon = line.find(" : ");
-  if (colon != std::string::npos) result.text = line.substr(colon + 3);
-  for (const std::string& word :
-       std::vector<std::string>(absl::StrSplit(line.substr(0, colon), ' ', absl::SkipEmpty()))) {
-    const size_t equals = word.find('=');
-    if (equals == std::string::npos) {
-      result.words.emplace_back(word);
-    } else {
-      result.fields[std::string(word.substr(0, equals))] = word.substr(equals + 1);
-    }
-  }
-  return result;
-}
-
-std::string RulesLine::Word(const std::string& field, const std::string& otherwise) const {
-  const auto found = fields.find(field);
-  return found == fields.end() ? otherwise : found->second;
-}
-
-int64_t RulesLine::Number(const std::string& field, int64_t otherwise) const {
-  const auto found = fields.find(field);
-  if (found == fields.end()) return otherwise;
-  int64_t number = 0;
-  CHECK(absl::SimpleAtoi(found->second, &number));
-  return number;
-}
-
-double RulesLine::Real(const std::string& field, double otherwise) const {
-  const auto found = fields.find(field);
-  if (found == fields.end()) return otherwise;
-  double number = 0;
-  CHECK(absl::SimpleAtod(found->second, &number));
-  return number;
-}
-
-std::vector<std::string> RulesLine::List(const std::string& field) const {
-  return absl::StrSplit(Word(field), ',', absl::SkipEmpty());
-}
-
-std::vector<int64_t> RulesLine::Numbers(const std::string& field) const {
-  std::vector<int64_t> numbers;
-  for (const std::string& text : List(field)) CHECK(absl::SimpleAtoi(text, &numbers.emplace_back()));
-  return numbers;
-}
-
 std::string RealText(double value) {
   char text[32];
   return std::string(text, std::to_chars(text, text + sizeof(text), value).ptr);
@@ -209,7 +162,7 @@ std::string TextOf(const RoundSettings& settings) {
       Field("run_tokens", settings.run_tokens));
 }
 
-RoundSettings SettingsOf(const RulesLine& line) {
+RoundSettings SettingsOf(const core::ScriptLine& line) {
   RoundSettings settings;
   core::SyncConfig& sync = settings.sync;
   if (line.Word("mode") == "quorum") sync.mode = core::SyncMode::kQuorum;
@@ -237,14 +190,14 @@ RoundSettings SettingsOf(const RulesLine& line) {
   return settings;
 }
 
-core::Admitted AdmittedOf(const RulesLine& line) {
+core::Admitted AdmittedOf(const core::ScriptLine& line) {
   return {.base = line.Number("base"),
           .tokens = line.Number("tokens"),
           .steps = line.Number("steps"),
           .norm = line.Real("norm")};
 }
 
-void AddTo(const RulesLine& line, core::Membership& membership) {
+void AddTo(const core::ScriptLine& line, core::Membership& membership) {
   if (line.words.at(0) == "membership") {
     membership = {.started = line.Number("started") != 0,
                   .finished = line.Number("finished") != 0,
@@ -264,7 +217,7 @@ void AddTo(const RulesLine& line, core::Membership& membership) {
   ReadState(line.Word("state"), member);
 }
 
-void AddTo(const RulesLine& line, core::RoundState& state) {
+void AddTo(const core::ScriptLine& line, core::RoundState& state) {
   const std::string& kind = line.words.at(0);
   if (kind == "state") {
     state = {};

@@ -6,29 +6,15 @@
 // Numbers are written so that they are read back bit for bit.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
 #include "core/membership.h"
 #include "server/rounds/round_settings.h"
 #include "server/rounds/run_events.h"
+#include "tests/core/script.h"
 
 namespace causeway::server {
-
-// One line: words, fields by name, and what stands behind " : ".
-struct RulesLine {
-  std::vector<std::string> words;
-  std::map<std::string, std::string> fields;
-  std::string text;
-
-  static RulesLine Of(const std::string& line);
-  int64_t Number(const std::string& field, int64_t otherwise = 0) const;
-  double Real(const std::string& field, double otherwise = 0) const;
-  std::string Word(const std::string& field, const std::string& otherwise = "") const;
-  std::vector<std::string> List(const std::string& field) const;
-  std::vector<int64_t> Numbers(const std::string& field) const;
-};
 
 std::string RealText(double value);  // the shortest that is read back bit for bit
 std::string TextOf(const RoundSettings& settings);
@@ -40,10 +26,10 @@ std::string TextOf(const core::Membership& membership);
 std::string TextOf(const core::RoundState& state);
 std::string TextOf(const ShardReport& report);
 
-RoundSettings SettingsOf(const RulesLine& line);
-core::Admitted AdmittedOf(const RulesLine& line);
+RoundSettings SettingsOf(const core::ScriptLine& line);
+core::Admitted AdmittedOf(const core::ScriptLine& line);
 // Adds what an indented line says.
-void AddTo(const RulesLine& line, core::Membership& membership);
-void AddTo(const RulesLine& line, core::RoundState& state);
+void AddTo(const core::ScriptLine& line, core::Membership& membership);
+void AddTo(const core::ScriptLine& line, core::RoundState& state);
 
 }  // namespace causeway::server
