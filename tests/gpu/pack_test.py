@@ -1,7 +1,5 @@
-"""tests/gpu/pack: arguments, programs, and the size of what a run carries; tests/gpu/thin_cuda_library on a library made here."""
+"""tests/gpu/pack: the programs that parts run; tests/gpu/thin_cuda_library on a library made here."""
 
-import contextlib
-import io
 import json
 import pathlib
 import re
@@ -15,7 +13,6 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "bench")]
 
-from gpu_lib import carried  # noqa: E402
 from gpu_lib.parts import Parts  # noqa: E402
 
 PTX, CODE = 1, 2
@@ -84,38 +81,6 @@ class ThinTest(FolderTest):
             self.assertIn(f"expected a number such as 90, got '{wrong}'", self.thin(b"x", wrong)[1])
 
 
-class CarriedTest(FolderTest):
-    def test_the_checkout_is_what_travels_as_it_lies_there(self):
-        subprocess.run(["git", "init", "-q", self.folder], check=True)
-        self.file(".gitignore", b"/build/\n")
-        self.file("tracked", b"1" * 10)
-        self.file("removed", b"1" * 1000)
-        subprocess.run(["git", "-C", self.folder, "add", "."], check=True)
-        (self.folder / "removed").unlink()
-        self.file("tracked", b"1" * 100)
-        self.file("new/file", b"1" * 7)
-        self.file("build/object", b"1" * 5000)
-        (self.folder / "link").symlink_to("tracked")
-        self.assertEqual(carried.checkout_bytes(self.folder), 8 + 100 + 7 + len("tracked"))
-
-    def test_more_than_64_mib_together_is_refused_with_each_part(self):
-        half = 32 << 20
-        self.assertEqual(carried.summary({"checkout": half, "pack": half}), ("checkout 32.0 + pack 32.0 = 64.0 MiB", False))
-        self.assertTrue(carried.summary({"checkout": half, "pack": half + 1})[1])
-
-        subprocess.run(["git", "init", "-q", self.folder], check=True)
-        pack, wheels = self.folder / "pack", self.folder / ".git" / "wheels"
-        pack.touch()
-        subprocess.run(["truncate", "--size=60M", pack], check=True)
-        self.file(".git/wheels/a.whl", b"1" * (3 << 20))
-        self.file(".git/wheels/b.whl", b"1" * (2 << 20))
-        said = io.StringIO()
-        with contextlib.redirect_stderr(said):
-            self.assertEqual(carried.main([wheels], self.folder), 1)
-        self.assertIn("tests/gpu/pack: expected at most 64 MiB together, got checkout 60.0 + ", said.getvalue())
-        self.assertIn("wheels 5.0 = 65.0 MiB", said.getvalue())
-
-
 class PackedParts(Parts):
     """Notes which programs the parts run, on a card with everything."""
 
@@ -141,19 +106,6 @@ class ProgramsTest(unittest.TestCase):
                 self.assertLessEqual(parts.seen, of_ranks)
         self.assertLessEqual({"causeway-worker", "libcauseway.so"}, everything & of_ranks)
         self.assertEqual(of_learn, {"causeway-worker"})
-
-
-class ArgumentsTest(unittest.TestCase):
-    def test_wrong_arguments_are_refused_with_what_was_expected(self):
-        for flag, words in (("--only=kernels", "--only: expected ranks or learn, got 'kernels'"),
-                            ("--nccl=/no/nccl", "--nccl: expected a library, got '/no/nccl'"),
-                            ("--architecture=sm_90", "--architecture: expected a number such as 90, got 'sm_90'"),
-                            ("--cuda=/no/build", "--cuda: expected a build with cuDNN's attention (-DCUDNN_FRONTEND=DIR "),
-                            ("--wheels=/no/wheels", "--wheels: expected a folder, got '/no/wheels'"),
-                            ("--all", "unknown argument '--all'; usage: ")):
-            status, text = says("pack", flag)
-            self.assertEqual(status, 2, text)
-            self.assertIn(words, text)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -95,42 +94,6 @@ class NextTest(unittest.TestCase):
     def test_those_that_failed_at_this_commit_come_after_what_was_not_tried(self):
         self.assertEqual(self.order(("a", "card", "new", "failed"), ("b", "card", "new", "cut")), list("cdab"))
         self.assertEqual(self.order(("a", "card", "old", "failed")), list("abcd"))
-
-
-class CommandLineTest(unittest.TestCase):
-    def says(self, *flags, program=HERE / "run"):
-        done = subprocess.run([sys.executable, program, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        return done.returncode, done.stdout + done.stderr
-
-    def test_wrong_arguments_are_refused_with_what_was_expected(self):
-        for flags, words in ((["--part=trian"], "--part: expected some of machine, offload, "),
-                             (["--minutes=3"], "--minutes: expected with --next"),
-                             (["--next", "--minutes=-1"], "expected more than 0 minutes, got -1"),
-                             (["--next", "--minutes=inf"], "expected more than 0 minutes, got inf"),
-                             (["--next", "--part=sync"], "--part: expected without --next"),
-                             (["--pack=/no/pack"], "--pack: expected a file or folder, found none at /no/pack"),
-                             (["--device=tpu"], "invalid choice: 'tpu'")):
-            status, text = self.says(*flags)
-            self.assertEqual(status, 2, text)
-            self.assertIn(words, text)
-
-    def test_files_that_are_no_pack_or_nccl_are_named(self):
-        with tempfile.NamedTemporaryFile("w", suffix=".xz") as file:
-            file.write("no archive")
-            file.flush()
-            for flag, words in (("--pack", "--pack: expected a file of tests/gpu/pack, got "),
-                                ("--nccl", "--nccl: expected a library, or build/gpu_nccl.so.xz of tests/gpu/pack, got ")):
-                status, text = self.says("--device=fake", "--part=gather", f"--out={file.name}.out", f"{flag}={file.name}")
-                self.assertEqual(status, 2, text)
-                self.assertIn(words + file.name, text)
-
-    def test_rows_that_are_none_are_named(self):
-        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-            file.write(json.dumps({"part": "a"}) + "\n[1]\n")
-            file.flush()
-            status, text = self.says("--device=fake", "--next", f"--rows={file.name}", f"--out={file.name}.out")
-        self.assertEqual(status, 2)
-        self.assertIn(f"{file.name}:2: expected a JSON object, got '[1]'", text)
 
 
 if __name__ == "__main__":

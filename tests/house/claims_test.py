@@ -23,8 +23,9 @@ def named(page):
 
 
 def existing():
-    """The names of all tests: of C++ without their suite, of Python without their class, of programs as ctest has them."""
-    names = set()
+    """The names of all tests: of C++ without their suite, of Python without their class, of programs as ctest has them, and
+    of scripts as FOLDER.FILE."""
+    names = {f"{path.parts[-3]}.{path.stem}" for path in (ROOT / "tests").rglob("testdata/*.txt")}
     for path in (ROOT / "tests").rglob("CMakeLists.txt"):
         names |= set(re.findall(r"add_test\(NAME ([\w.]+) ", path.read_text()))
     for path in (ROOT / "tests").rglob("*_test.cc"):

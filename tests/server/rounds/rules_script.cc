@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/check.h"
+#include "server/rounds/value_rules.h"
 
 namespace causeway::server {
 namespace {
@@ -44,6 +45,10 @@ void RulesScript::Do(const core::ScriptLine& line) {
     rules_.emplace(settings_, state_, now_ms_, line.Word("seeder"));
   } else if (verb == "watch") {
     whole_ = true;
+  } else if (verb == "round") {
+    Round(line);
+  } else if (verb == "values") {
+    Handle(SettingsChanged{.versions = {1'000'000}, .membership = {}, .values = SettingsOf(line).values});
   } else if (IsOneOf(verb, {"membership", "member"}) && line.words.size() + line.fields.size() > 1) {
     return AddTo(line, membership_);
   } else if (IsOneOf(verb, {"state", "site", "contribution", "merged"}) && line.words.size() + line.fields.size() > 1) {
@@ -133,6 +138,18 @@ bool RulesScript::Ask(const std::string& verb, const core::ScriptLine& line) {
   } else if (verb == "membership" || verb == "state") {
     const std::string text = verb == "state" ? TextOf(rules_->state()) : TextOf(rules_->membership());
     for (const std::string& one : std::vector<std::string>(absl::StrSplit(text, '\n', absl::SkipEmpty()))) Say(one);
+  } else if (verb == "check_change") {
+    const RoundSettings settings = SettingsOf(line);
+    core::MembershipConfig membership;
+    membership.weights = settings.membership.weights;
+    Say(TextOf(rules_->CheckChange(membership, settings.max_tokens_per_step)));
+  } else if (verb == "record") {
+    const core::SiteRecord& record = rules_->state().sites.at(site);
+    const MergedOfSite merged = record.merged.empty() ? MergedOfSite() : record.merged.at(0);
+    Say(absl::StrCat(
+        "refusals=", record.refusals, record.quarantined ? " quarantined" : "", " merged=", merged.size(),
+        merged.empty() ? "" : absl::StrCat(" from=", merged.front().version, " to=", merged.back().version), " : ",
+        record.reason));
   } else if (verb == "report_of_shard") {
     Say(TextOf(rules_->report()));
   } else if (verb == "outliers") {
@@ -145,6 +162,18 @@ bool RulesScript::Ask(const std::string& verb, const core::ScriptLine& line) {
     return false;
   }
   return true;
+}
+
+// `round a=1 b=32 times=3`: contributions of these lengths to fragment 0's version of now; the last round is said alone.
+void RulesScript::Round(const core::ScriptLine& line) {
+  for (int64_t left = line.Number("times", 1); left > 0; --left) {
+    said_.clear();
+    const core::Version base = rules_->state().versions.at(0);
+    for (const auto& [site, norm] : line.fields) {
+      if (site == "times") continue;
+      Contribute(site, core::ScriptLine::Of(absl::StrCat("contribute steps=8 tokens=80 base=", base, " norm=", norm)));
+    }
+  }
 }
 
 // As the coordinator does it.

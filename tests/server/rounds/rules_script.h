@@ -32,6 +32,7 @@ class RulesScript {
   void DoFor(const std::string& verb, const std::string& site, const core::ScriptLine& line);
   bool Ask(const std::string& verb, const core::ScriptLine& line);  // what changes nothing
   std::optional<RunEvent> EventOf(const std::string& verb, const std::string& site, const core::ScriptLine& line) const;
+  void Round(const core::ScriptLine& line);
   void Contribute(const core::SiteId& site, const core::ScriptLine& line);
   void Handle(const RunEvent& event);
   void Say(const std::string& text) { said_ += "-> " + text + "\n"; }

@@ -15,9 +15,13 @@ namespace causeway::server {
 namespace {
 
 using core::CodecId;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 // Best first; a run begins with the last.
 core::RunConfig ChoosingConfig() {
@@ -258,6 +262,244 @@ TEST_F(WaitersTest, WhoIsWokenMayWaitAgainAtOnce) {
   waiters.Wake({1, 0, 0});
   EXPECT_THAT(answers_, IsEmpty());
   EXPECT_EQ(waiters.size(), 1u);
+}
+
+// The figures that the coordinator shows of a run, each against what has happened.
+
+class CoordinatorStatus : public testing::Test {
+ protected:
+  StatusSnapshot Now() const { return run_.coordinator->Status(); }
+  std::shared_ptr<const LoggedRound> Round(int fragment, int64_t version) const {
+    for (const auto& round : Now().rounds) {
+      if (round->fragment == fragment && round->version == version) return round;
+    }
+    return nullptr;
+  }
+
+  DirectCoordinator run_;
+};
+
+TEST_F(CoordinatorStatus, BeforeTheSeedThereIsAModelAndNoFragment) {
+  EXPECT_EQ(Now().parameters, 0);
+  EXPECT_EQ(Now().state, "waiting");
+  EXPECT_EQ(Now().run_id, "test");
+  EXPECT_EQ(Now().epoch, 1u);
+  EXPECT_EQ(Now().min_sites, 2);
+  run_.Join("a");
+  EXPECT_EQ(Now().parameters, 6100);
+  EXPECT_THAT(Now().fragments, IsEmpty());
+  EXPECT_EQ(run_.StatusOf("a").reason, "downloads the anchors");
+  EXPECT_EQ(run_.StatusOf("a").contributing_reason, "joining: downloads the anchors");
+}
+
+TEST_F(CoordinatorStatus, FragmentsShowTheirRoundFromItsFirstContributionToTheMergedVersion) {
+  run_.Start();
+  ASSERT_THAT(Now().fragments, SizeIs(2));
+  EXPECT_EQ(Now().fragments[0].state, "idle");
+  EXPECT_EQ(Now().fragments[0].parameters + Now().fragments[1].parameters, 6100);
+  run_.Contribute("a", 0);
+  EXPECT_EQ(Now().fragments[0].state, "open");
+  EXPECT_EQ(Now().fragments[0].reason, "waiting for b");
+  EXPECT_THAT(Now().fragments[0].contributors, ElementsAre("a"));
+  EXPECT_THAT(Now().fragments[1].contributors, IsEmpty());
+  {
+    const HeldJournal held(*run_.journal);
+    run_.Contribute("b", 0);
+    EXPECT_THAT(Now().fragments[0].contributors, IsEmpty());
+    EXPECT_EQ(Now().fragments[0].committed.version, 0) << "decided, not merged";
+  }
+  const TakenDownload update = run_.TakeUpdate(0, 0);
+  EXPECT_EQ(Now().fragments[0].committed.version, 1);
+  EXPECT_EQ(Now().fragments[0].committed.digest, update.digest);
+  EXPECT_EQ(Now().fragments[1].committed.version, 0);
+  EXPECT_EQ(Now().rounds_decided, 1);
+}
+
+TEST_F(CoordinatorStatus, SiteShowsItsLastReportAndKeepsALossThatItDoesNotRepeat) {
+  run_.Start();
+  run_.Report("a", [](v1::Progress& progress) {
+    progress.set_step(7);
+    progress.set_tokens(700);
+    progress.set_loss(2.5);
+  });
+  run_.Report("a", [](v1::Progress& progress) {
+    progress.set_step(8);
+    progress.set_loss(std::nan(""));
+  });
+  const SiteStatus status = run_.StatusOf("a");
+  EXPECT_EQ(status.progress->step, 8);
+  EXPECT_EQ(status.progress->loss, 2.5);
+  EXPECT_TRUE(status.contributing);
+  EXPECT_EQ(status.contributing_reason, "open rounds expect it");
+  EXPECT_TRUE(std::isnan(run_.StatusOf("b").progress->loss));
+}
+
+TEST_F(CoordinatorStatus, MergedRoundShowsInItsSitesAndAMissedOneSaysWhy) {
+  run_.Start();
+  run_.clock.Set(1'000);
+  run_.MergeRound(1, 0);
+  SiteStatus b = run_.StatusOf("b");
+  ASSERT_TRUE(b.last_merged);
+  EXPECT_EQ(b.last_merged->fragment, 1);
+  EXPECT_EQ(b.last_merged->version, 1);
+  EXPECT_EQ(b.last_merged->unix_ms, 1'000);
+  EXPECT_EQ(b.merged_weight, 0.5);
+  EXPECT_FALSE(b.missed);
+  run_.Leave("b");
+  run_.Contribute("a", 1, 1);  // closes with a alone
+  run_.TakeUpdate(1, 1);
+  EXPECT_EQ(run_.StatusOf("a").merged_weight, 0.75);
+  EXPECT_EQ(run_.StatusOf("b").merged_weight, 0.25);
+  EXPECT_FALSE(run_.StatusOf("b").missed) << "it was gone";
+}
+
+// Both contribute ones: the mean is what each of them sent, and the first step's momentum is its gradient.
+TEST_F(CoordinatorStatus, MergedRoundShowsItsOuterGradientAndHowEachContributionAgrees) {
+  run_.Start();
+  EXPECT_FALSE(run_.coordinator->Status().fragments.at(1).gradient);
+  run_.MergeRound(1, 0);
+  run_.MergeRound(1, 1);
+  ASSERT_TRUE(run_.coordinator->Finish().ok());  // the log has the merges by then
+  for (const char* name : {"a", "b"}) {
+    const SiteStatus site = run_.StatusOf(name);
+    ASSERT_TRUE(site.cosine) << name;
+    EXPECT_EQ(site.cosine->fragment, 1);
+    EXPECT_EQ(site.cosine->version, 2);
+    EXPECT_NEAR(site.cosine->value, 1, 1e-3);
+  }
+  const StatusSnapshot snapshot = run_.coordinator->Status();
+  EXPECT_FALSE(snapshot.fragments.at(0).gradient);
+  const auto& gradient = snapshot.fragments.at(1).gradient;
+  ASSERT_TRUE(gradient && gradient->norm && gradient->correlation);
+  EXPECT_GT(*gradient->norm, 0);
+  EXPECT_NEAR(*gradient->correlation, 1 / (1 + ConfigForTest().outer.momentum), 1e-3);  // r = 1
+}
+
+TEST_F(CoordinatorStatus, SiteThatEntersLaterMissesTheRoundThatWasDueBeforeAndSaysFromWhenItTakesPart) {
+  run_.Start();
+  run_.MergeRound(0, 0);  // fragment 1 is sent before it, so that its round was due before
+  run_.Join("c");
+  run_.Ready("c");
+  run_.Settle();
+  ASSERT_THAT(run_.peer["c"]->last().entry().first_versions(), ElementsAre(1, 1));
+  run_.MergeRound(1, 0);
+  const SiteStatus c = run_.StatusOf("c");
+  ASSERT_TRUE(c.missed);
+  EXPECT_EQ(c.missed->fragment, 1);
+  EXPECT_EQ(c.missed->version, 1);
+  EXPECT_EQ(c.missed->reason, "takes part from version 2 on");
+  EXPECT_FALSE(run_.StatusOf("b").missed);
+}
+
+// In quorum mode, where one site is a quorum: a's contribution closes each round without b.
+TEST(StatusOfARoundThatIsMissed, SaysWhatTheSiteWasDoing) {
+  core::RunConfig config = ConfigForTest();
+  config.sync.mode = core::SyncMode::kQuorum;
+  config.membership.max_staleness = 10;
+  DirectCoordinator run(config);
+  run.Start();
+  auto missed = [&, base = int64_t{0}]() mutable {
+    run.Contribute("a", 0, base);
+    run.TickAt(run.clock.NowMs() + 1'000);
+    EXPECT_EQ(run.TakeUpdate(0, base++).header.merged, std::vector<std::string>{"a"});
+    EXPECT_EQ(run.StatusOf("b").missed->version, base);
+    return run.StatusOf("b").missed->reason;
+  };
+  EXPECT_THAT(missed(), StartsWith("it had not begun to send its contribution when the round closed: "));
+  ASSERT_TRUE(run.coordinator->transfers().BeginUpload(HeaderOf("b", 0)).ok());
+  EXPECT_THAT(missed(), StartsWith("its contribution was on its way when the round closed: "));
+  run.Report("b", [](v1::Progress& progress) { progress.set_completing(true); });
+  EXPECT_EQ(missed(), "it has done all its steps");
+  EXPECT_FALSE(run.StatusOf("a").missed);
+  run.coordinator->sites().Disconnected(run.peer["b"]);
+  EXPECT_EQ(missed(), "its control stream was broken");
+}
+
+TEST_F(CoordinatorStatus, RoundIsLoggedFromItsFirstChunkToTheLastDownload) {
+  run_.Start();
+  run_.clock.Set(1'000);
+  const v1::UploadHeader header = HeaderOf("a", 0);
+  ASSERT_TRUE(run_.coordinator->transfers().BeginUpload(header).ok());
+  run_.clock.Set(1'500);
+  run_.Contribute("a", 0);
+  ASSERT_NE(Round(0, 1), nullptr);
+  EXPECT_EQ(Round(0, 1)->arrivals.at(0).begun_unix_ms, 1'000);
+  EXPECT_EQ(Round(0, 1)->arrivals.at(0).arrived_unix_ms, 1'500);
+  EXPECT_FALSE(Round(0, 1)->decided_unix_ms);
+  run_.clock.Set(2'000);
+  run_.Contribute("b", 0);
+  const TakenDownload update = run_.TakeUpdate(0, 0);
+  ASSERT_TRUE(run_.coordinator->Finish().ok());  // the log has the merge by then
+  EXPECT_EQ(Round(0, 1)->decided_unix_ms, 2'000);
+  EXPECT_EQ(Round(0, 1)->digest, update.digest);
+  EXPECT_EQ(Round(0, 1)->reason, "all 2 active sites have contributed");
+  run_.clock.Set(2'700);
+  v1::DownloadRequest request = DirectCoordinator::RequestOf("b", 0);
+  request.set_update_base(0);
+  run_.coordinator->transfers().Taken(request, /*begun_ms=*/2'400);
+  ASSERT_THAT(Round(0, 1)->downloads, SizeIs(1));
+  EXPECT_EQ(Round(0, 1)->downloads[0].site, "b");
+  EXPECT_EQ(Round(0, 1)->downloads[0].begun_unix_ms, 2'400);
+  EXPECT_EQ(Round(0, 1)->downloads[0].taken_unix_ms, 2'700);
+  request = DirectCoordinator::RequestOf("stranger", 0);
+  request.set_update_base(0);
+  run_.coordinator->transfers().Taken(request, 2'400);
+  request = DirectCoordinator::RequestOf("a", 0);
+  request.set_anchor_version(0);
+  run_.coordinator->transfers().Taken(request, 2'400);
+  EXPECT_THAT(Round(0, 1)->downloads, SizeIs(1)) << "neither a stranger's nor an anchor's is of the round";
+}
+
+TEST_F(CoordinatorStatus, ContributionThatIsGivenUpIsLoggedNoMore) {
+  run_.Start();
+  ASSERT_TRUE(run_.coordinator->transfers().BeginUpload(HeaderOf("b", 0)).ok());
+  run_.Contribute("a", 0);
+  ASSERT_THAT(Round(0, 1)->arrivals, SizeIs(2));
+  run_.Leave("b");
+  run_.TakeUpdate(0, 0);
+  ASSERT_THAT(Round(0, 1)->arrivals, SizeIs(1));
+  EXPECT_EQ(Round(0, 1)->arrivals[0].site, "a");
+}
+
+TEST_F(CoordinatorStatus, SiteThatDrainsOrIsSilentSaysSo) {
+  run_.Start();
+  ASSERT_TRUE(run_.coordinator->operators().Drain("a").ok());
+  EXPECT_EQ(run_.StatusOf("a").state, core::SiteState::kDraining);
+  EXPECT_EQ(run_.StatusOf("a").contributing_reason, "it leaves after what it has in flight");
+  run_.coordinator->sites().Disconnected(run_.peer["b"]);
+  EXPECT_EQ(run_.StatusOf("b").contributing_reason,
+            "its control stream is broken; rounds wait for it until its lease ends");
+  EXPECT_TRUE(run_.StatusOf("b").contributing);
+}
+
+TEST_F(CoordinatorStatus, BytesCountForTheirSiteAndTheirRateIsSampled) {
+  run_.Start();
+  run_.TickAt(300);
+  const int64_t before = run_.StatusOf("a").up_bytes;
+  run_.coordinator->transfers().Meters("a")->up.Add(5'000);
+  run_.coordinator->transfers().Meters("stranger")->up.Add(5'000);
+  EXPECT_EQ(run_.StatusOf("a").up_bytes, before + 5'000);
+  EXPECT_EQ(run_.StatusOf("b").up_bytes, 0);
+  EXPECT_EQ(run_.StatusOf("a").up_bytes_per_s, 0);
+  run_.TickAt(1'300);
+  EXPECT_GT(run_.StatusOf("a").up_bytes_per_s, 0);
+  EXPECT_EQ(run_.StatusOf("b").up_bytes_per_s, 0);
+  EXPECT_EQ(run_.StatusOf("a").joined_s, 1.3);
+  EXPECT_EQ(Now().uptime_s, 1.3);
+}
+
+TEST_F(CoordinatorStatus, BoardHasAPageFromTheStartAndANewOneEveryQuarterOfASecond) {
+  ASSERT_NE(run_.board.Status(), nullptr);
+  EXPECT_THAT(*run_.board.Status(), HasSubstr("\"waiting\""));
+  run_.Start();
+  run_.TickAt(1'000);
+  EXPECT_THAT(*run_.board.Status(),
+              AllOf(HasSubstr("\"state\":\"training\",\"reason\":\"\","), HasSubstr("\"uptime_s\":1,")));
+  ASSERT_TRUE(run_.coordinator->operators().ChangeRun(v1::ChangeRunRequest::PAUSE).ok());
+  run_.TickAt(1'249);
+  EXPECT_THAT(*run_.board.Status(), Not(HasSubstr("\"paused\"")));
+  run_.TickAt(1'250);
+  EXPECT_THAT(*run_.board.Status(), HasSubstr("\"state\":\"paused\",\"reason\":\"paused by an operator\""));
 }
 
 }  // namespace
