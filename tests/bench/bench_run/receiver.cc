@@ -5,7 +5,7 @@
 //
 // Upload is the coordinator's method with the same messages, in as many stripes as the site likes, each read one
 // message at a time; nothing is journaled, merged or sent back. The other methods say as little as light sites
-// (light_site.h) need: every update "is there", without chunks.
+// (sites.cc) need: every update "is there", without chunks.
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
@@ -25,7 +25,6 @@
 #include "formats/run_yaml.h"
 #include "server/merge/contribution.h"
 #include "tests/bench/bench_run/bench_run.h"
-#include "tests/bench/bench_run/light_payloads.h"
 #include "tests/bench/bench_run/wire.h"
 #include "transport/bulk_message.h"
 #include "transport/channel.h"

@@ -15,7 +15,6 @@
 #include "core/clock.h"
 #include "core/mutex.h"
 #include "tests/bench/bench_run/bench_run.h"
-#include "tests/bench/bench_run/light_payloads.h"
 #include "tests/bench/bench_run/wire.h"
 
 namespace causeway::bench {

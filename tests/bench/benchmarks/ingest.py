@@ -1,6 +1,6 @@
 """How fast the coordinator takes contributions, against its two ceilings.
 
-Eight light sites (bench_run/light_site.h) on loopback send one contribution to each of 16 fragments, two at a time each;
+Eight light sites (bench_run/sites.cc) on loopback send one contribution to each of 16 fragments, two at a time each;
 timed from the first chunk to the last verdict, which comes when everything is durable. A ninth site holds the rounds open
 meanwhile, so that nothing is merged in that time. Beside it, round by round:
 

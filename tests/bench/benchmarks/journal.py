@@ -1,6 +1,6 @@
 """The price of durability: how long a commit takes, and a start after kill -9. With one build, or several by turns.
 
-    commit   eight light sites (bench_run/light_site.h) and a model of 20,000 values: the bytes are nothing, so that a
+    commit   eight light sites (bench_run/sites.cc) and a model of 20,000 values: the bytes are nothing, so that a
              round of 16 fragments lasts as long as its commits, one after the other or together
     restart  three rounds of --parameters, then kill -9 and a start on the same directory: until it listens, and until
              all versions are merged again; no snapshot was saved after the first

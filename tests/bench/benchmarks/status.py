@@ -1,6 +1,6 @@
 """The cost of looking at a large run, and whether looking disturbs it.
 
-64 light sites (bench_run/light_site.h) and 64 fragments: real gRPC, with digests and losses in the sites' reports. Sites and
+64 light sites (bench_run/sites.cc) and 64 fragments: real gRPC, with digests and losses in the sites' reports. Sites and
 readers would be on machines of their own; here they yield the CPU to the coordinator (nice). Three parts:
 
     polls    nothing is sent. CPU time of the coordinator per GET /status, polls so far apart that each one meets a new

@@ -16,27 +16,39 @@
 // had no time for the emulator. GSO keeps cpu_s low; with loss say --no_gso=true, so that loss is of segments. A
 // namespace inherits its congestion control from the root namespace when it is created, and it cannot be changed
 // inside. Ends with 2 if it may not or cannot do this here.
+#include <fcntl.h>
+#include <linux/if.h>
 #include <linux/if_tun.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <ctime>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/check.h"
 #include "tests/bench/wanemu/emulated_network.h"
-#include "tests/bench/wanemu/namespaces.h"
 
 ABSL_FLAG(int, dcs, 3, "datacenters, from 2 to 250");
 ABSL_FLAG(double, rate_mbit, 1000, "of each ordered pair, or of each datacenter's access link (--access)");
@@ -50,6 +62,126 @@ ABSL_FLAG(std::vector<std::string>, pair, {}, "A:B:RATE_MBIT:RTT_MS:LOSS of sing
 ABSL_FLAG(std::string, prefix, "dc", "of the namespaces' names");
 
 namespace causeway::bench {
+
+// Network namespaces that play datacenters, each with one TUN device "wan0", whose packets come to us.
+//
+//   namespace PREFIXi, 10.77.i.1/16 on wan0  ◄─ TCP of whatever runs there ─►  descriptor: read and write packets
+//
+// Needs root, ip(8) and /dev/net/tun. A lock file keeps a second emulator from taking names that are in use; what an
+// earlier one left when it was killed is replaced. One owner thread, whose namespace is the same again after each call.
+
+// In front of every packet on a TUN device with IFF_VNET_HDR: <linux/virtio_net.h> does not compile as C++ everywhere.
+struct VirtioNetHeader {
+  uint8_t flags, gso_type;
+  uint16_t hdr_len, gso_size, csum_start, csum_offset;
+};
+
+class Namespaces {
+ public:
+  struct Options {
+    std::string prefix;
+    int count = 0;
+    bool gso = true;  // super-packets of up to 64 KiB, which keep the packet rate low
+  };
+
+  // FAILED_PRECONDITION with what is missing, UNAVAILABLE if another emulator has the prefix.
+  static absl::StatusOr<Namespaces> Create(const Options& options);
+  Namespaces(Namespaces&& other) noexcept;
+  Namespaces& operator=(Namespaces&&) = delete;
+  ~Namespaces();  // removes them
+
+  const std::vector<int>& tuns() const { return tuns_; }  // one each, non-blocking
+
+ private:
+  Namespaces() = default;
+  absl::Status Lock();
+  absl::Status Add(int number, bool gso);
+
+  std::string prefix_;
+  int lock_ = -1;
+  std::vector<int> tuns_;
+};
+
+namespace {
+
+absl::Status SystemError(const std::string& what) {
+  return absl::FailedPreconditionError(absl::StrCat(what, ": ", std::strerror(errno)));
+}
+
+// ip(8), for what would be a page of netlink otherwise.
+absl::Status Ip(const std::string& arguments) {
+  const std::string command = absl::StrCat("ip ", arguments);
+  if (std::system(command.c_str()) == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("failed: ", command));
+}
+
+void Remove(const std::string& name) {
+  if (access(absl::StrCat("/run/netns/", name).c_str(), F_OK) == 0) Ip(absl::StrCat("netns del ", name)).IgnoreError();
+}
+
+absl::StatusOr<int> OpenTun(bool gso) {
+  const int tun = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  if (tun < 0) return SystemError("/dev/net/tun");
+  ifreq request{};
+  std::strcpy(request.ifr_name, "wan0");
+  request.ifr_flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR;
+  if (ioctl(tun, TUNSETIFF, &request) != 0) return SystemError("TUNSETIFF");
+  if (gso && ioctl(tun, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6) != 0) return SystemError("TUNSETOFFLOAD");
+  return tun;
+}
+
+}  // namespace
+
+absl::StatusOr<Namespaces> Namespaces::Create(const Options& options) {
+  Namespaces namespaces;
+  namespaces.prefix_ = options.prefix;
+  RETURN_IF_ERROR(namespaces.Lock());
+  for (int number = 1; number <= options.count; ++number) RETURN_IF_ERROR(namespaces.Add(number, options.gso));
+  return namespaces;
+}
+
+Namespaces::Namespaces(Namespaces&& other) noexcept
+    : prefix_(std::move(other.prefix_)), lock_(std::exchange(other.lock_, -1)), tuns_(std::move(other.tuns_)) {
+  other.tuns_.clear();
+}
+
+Namespaces::~Namespaces() {
+  for (size_t i = 0; i < tuns_.size(); ++i) {
+    close(tuns_[i]);
+    Remove(absl::StrCat(prefix_, i + 1));
+  }
+  if (lock_ >= 0) close(lock_);
+}
+
+absl::Status Namespaces::Lock() {
+  const std::string path = absl::StrCat("/run/wanemu-", prefix_, ".lock");
+  lock_ = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  if (lock_ < 0) return SystemError(path);
+  if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("another wanemu has namespaces ", prefix_, "1, …; choose another --prefix"));
+}
+
+absl::Status Namespaces::Add(int number, bool gso) {
+  const std::string name = absl::StrCat(prefix_, number);
+  Remove(name);
+  RETURN_IF_ERROR(Ip(absl::StrCat("netns add ", name)));
+  const int ours = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+  const int theirs = open(absl::StrCat("/run/netns/", name).c_str(), O_RDONLY | O_CLOEXEC);
+  const absl::Cleanup close_both = [&] {
+    close(ours);
+    close(theirs);
+  };
+  if (ours < 0 || theirs < 0 || setns(theirs, CLONE_NEWNET) != 0) return SystemError(name);
+  const absl::StatusOr<int> tun = OpenTun(gso);
+  if (setns(ours, CLONE_NEWNET) != 0) return SystemError("setns back");
+  RETURN_IF_ERROR(tun.status());
+  tuns_.push_back(*tun);
+  RETURN_IF_ERROR(Ip(absl::StrCat("-n ", name, " link set lo up")));
+  RETURN_IF_ERROR(Ip(absl::StrCat("-n ", name, " addr add 10.77.", number, ".1/16 dev wan0")));
+  return Ip(absl::StrCat("-n ", name, " link set wan0 up txqueuelen 10000 mtu 1500"));
+}
+
 namespace {
 
 constexpr int kPacketsAtOnce = 64;  // read from one device before the others have their turn
@@ -178,6 +310,7 @@ absl::Status Main() {
 }
 
 }  // namespace
+
 }  // namespace causeway::bench
 
 int main(int argc, char** argv) {

@@ -13,18 +13,14 @@ namespace causeway::server {
 
 CoordinatorForTest::CoordinatorForTest(Gate* gate, const core::Shard& shard, core::RunConfig config,
                                        const core::Manifest& manifest)
-    : map(*core::BuildFragmentMap(manifest, config.sync)), gate_(gate), shard_(shard), config_(std::move(config)) {
-  StartLife();
+    : DirectCoordinator(std::move(config), shard, manifest), gate_(gate) {
+  Serve();
 }
 
 void CoordinatorForTest::Restart() {
-  EndLife();
-  StartLife();
-}
-
-void CoordinatorForTest::TickAt(int64_t ms) {
-  TickUntil(ms, clock_, *coordinator);
-  journal_->Flush();
+  Close();
+  DirectCoordinator::Restart();
+  Serve();
 }
 
 void CoordinatorForTest::HearAt(int64_t ms, const std::vector<std::string>& sites) {
@@ -128,11 +124,7 @@ UploadOutcome CoordinatorForTest::Contribute(const std::string& site, int fragme
   return Upload(HeaderOf(site, fragment, base), ChunksOf(map.fragment(fragment), core::CodecId::kInt4, 1));
 }
 
-void CoordinatorForTest::StartLife() {
-  journal_ = *Journal::Open({.directory = folder_.path(), .shard = shard_, .failed = nullptr});
-  coordinator =
-      *RunExchange::Create({.config = config_, .clock = &clock_, .shard = shard_, .lead = "lead:1", .bounds = bounds},
-                           journal_.get(), *journal_->Load());
+void CoordinatorForTest::Serve() {
   service_ = NewGrpcService(
       coordinator.get(), [] { return std::string("{}"); }, gate_);
   grpc::ServerBuilder builder;
@@ -143,15 +135,13 @@ void CoordinatorForTest::StartLife() {
   stub = v1::Coordinator::NewStub(transport::MakeChannel({"127.0.0.1", port}, {}, transport::Traffic::kBulk));
 }
 
-void CoordinatorForTest::EndLife() {
+void CoordinatorForTest::Close() {
   for (auto& [site, call] : controls_) call.context.TryCancel();
   server_->Shutdown(std::chrono::system_clock::now());
   server_->Wait();
   server_.reset();
   controls_.clear();
   service_.reset();
-  coordinator.reset();
-  journal_.reset();
 }
 
 }  // namespace causeway::server

@@ -13,10 +13,7 @@
 #include "causeway/v1/coordinator.grpc.pb.h"
 #include "server/calls/call_service.h"
 #include "server/calls/gate.h"
-#include "server/run/run_exchange.h"
-#include "tests/core/fake_clock.h"
-#include "tests/formats/temporary_folder.h"
-#include "tests/server/run/messages_for_test.h"
+#include "tests/server/run/direct_coordinator.h"
 
 namespace causeway::server {
 
@@ -28,7 +25,8 @@ struct UploadOutcome {
   bool admitted() const { return verdict && verdict->admitted(); }
 };
 
-class CoordinatorForTest {
+// The coordinator that is called without gRPC (run/direct_coordinator.h), with gRPC before it.
+class CoordinatorForTest : public DirectCoordinator {
  public:
   static constexpr auto kHang = std::chrono::seconds(10);  // a stream that is open for longer
 
@@ -37,15 +35,12 @@ class CoordinatorForTest {
   explicit CoordinatorForTest(Gate* gate = Gate::Open(), const core::Shard& shard = {},
                               core::RunConfig config = ConfigForTest(),
                               const core::Manifest& manifest = ManifestForTest());
-  ~CoordinatorForTest() { EndLife(); }
+  ~CoordinatorForTest() { Close(); }
 
   // Another process on the same state directory, at another port.
   void Restart();
 
-  // The time of the coordinator's clock; leases end by then.
-  void TickAt(int64_t ms);
-
-  // The same, when these sites have reported.
+  // The time of the coordinator's clock, when these sites have reported; leases end by then.
   void HearAt(int64_t ms, const std::vector<std::string>& sites);
 
   // Sends Join; the first answer.
@@ -71,34 +66,19 @@ class CoordinatorForTest {
   UploadOutcome UploadSeed(const std::string& site, int fragment);
   UploadOutcome Contribute(const std::string& site, int fragment, int64_t base = 0);
 
+  std::unique_ptr<v1::Coordinator::Stub> stub;
+  int port = 0;
+
  private:
   struct Control {
     grpc::ClientContext context;
     std::unique_ptr<ControlStream> stream;
   };
 
-  void StartLife();
-  void EndLife();
+  void Serve();
+  void Close();
 
-  const TemporaryFolder folder_;
-
- public:
-  const core::FragmentMap map;
-  ModelBounds bounds;  // from the next Restart on
-
- private:
   Gate* const gate_;
-  const core::Shard shard_;
-  const core::RunConfig config_;
-  core::FakeClock clock_;
-  std::unique_ptr<Journal> journal_;
-
- public:
-  std::unique_ptr<RunExchange> coordinator;
-  std::unique_ptr<v1::Coordinator::Stub> stub;
-  int port = 0;
-
- private:
   std::unique_ptr<CallService> service_;
   std::unique_ptr<grpc::Server> server_;
   std::map<std::string, Control> controls_;

@@ -4,8 +4,8 @@
 
 namespace causeway::server {
 
-DirectCoordinator::DirectCoordinator(core::RunConfig config, const core::Shard& shard)
-    : map(*core::BuildFragmentMap(ManifestForTest(), config.sync)), shard_(shard), config_(std::move(config)) {
+DirectCoordinator::DirectCoordinator(core::RunConfig config, const core::Shard& shard, const core::Manifest& manifest)
+    : map(*core::BuildFragmentMap(manifest, config.sync)), shard_(shard), config_(std::move(config)) {
   StartLife();
 }
 
@@ -155,8 +155,14 @@ JournalOptions DirectCoordinator::JournalOptionsOf() const {
 void DirectCoordinator::StartLife() {
   journal = *Journal::Open(JournalOptionsOf());
   coordinator = *RunExchange::Create(
-      {.config = config_, .run_config = "the config", .clock = &clock, .board = &board, .shard = shard_}, journal.get(),
-      *journal->Load());
+      {.config = config_,
+       .run_config = "the config",
+       .clock = &clock,
+       .board = &board,
+       .shard = shard_,
+       .lead = "lead:1",
+       .bounds = bounds},
+      journal.get(), *journal->Load());
 }
 
 void DirectCoordinator::EndLife() {

@@ -133,7 +133,8 @@ auto Await(Ask ask) {
 
 class DirectCoordinator {
  public:
-  explicit DirectCoordinator(core::RunConfig config = ConfigForTest(), const core::Shard& shard = {});
+  explicit DirectCoordinator(core::RunConfig config = ConfigForTest(), const core::Shard& shard = {},
+                             const core::Manifest& manifest = ManifestForTest());
 
   // Another process on the same state directory.
   void Restart();
@@ -178,9 +179,12 @@ class DirectCoordinator {
   const core::FragmentMap map;
   core::FakeClock clock;
   StatusBoard board{{.clock = &clock}};
+  ModelBounds bounds;  // from the next Restart on
+
+ protected:
+  const core::Shard shard_;
 
  private:
-  const core::Shard shard_;
   const core::RunConfig config_;
   std::vector<std::shared_ptr<RecordedPeer>> peers_;  // of all streams that ever were
 
