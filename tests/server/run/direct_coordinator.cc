@@ -154,15 +154,14 @@ JournalOptions DirectCoordinator::JournalOptionsOf() const {
 
 void DirectCoordinator::StartLife() {
   journal = *Journal::Open(JournalOptionsOf());
-  coordinator = *RunExchange::Create(
-      {.config = config_,
-       .run_config = "the config",
-       .clock = &clock,
-       .board = &board,
-       .shard = shard_,
-       .lead = "lead:1",
-       .bounds = bounds},
-      journal.get(), *journal->Load());
+  coordinator = *RunExchange::Create({.config = config_,
+                                      .run_config = "the config",
+                                      .clock = &clock,
+                                      .board = &board,
+                                      .shard = shard_,
+                                      .lead = "lead:1",
+                                      .bounds = bounds},
+                                     journal.get(), *journal->Load());
 }
 
 void DirectCoordinator::EndLife() {
