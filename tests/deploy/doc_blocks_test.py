@@ -45,7 +45,17 @@ class Programs:
     def is_script(self, name):
         return "/" in name and not name.startswith("build/") and (ROOT / name).is_file() and os.access(ROOT / name, os.X_OK)
 
-    def flags(self, program):
+    @staticmethod
+    def module(program, words):
+        paths = [(ROOT / program).parent / folder / f"{words[0]}.py" for folder in ("benchmarks", "scenarios")] if words else []
+        return next((path for path in paths if path.is_file()), None)
+
+    def flags(self, program, words=()):
+        """Also of a runner's modules: tests/bench/run NAME."""
+        module = self.module(program, words)
+        if module is not None:
+            text = module.read_text() + "".join(path.read_text() for path in (ROOT / "tests/bench/bench_lib").glob("*.py"))
+            return set(re.findall(r"--([a-z][\w-]*)", text)) | set(re.findall(r'"(\w+)": \(', text))
         if program not in self._flags:
             if program in OWN_PROGRAMS:
                 text = self._output(program, "--helpfull")
@@ -63,7 +73,7 @@ def faults_of_commands(block, programs):
         for program, words in calls_of(line, programs.is_script):
             for word in words:
                 flag = re.match(r"^\[?--([\w-]+)", word)
-                if flag and flag[1] not in programs.flags(program):
+                if flag and flag[1] not in programs.flags(program, words):
                     faults.append(f"{block.place}: {program} has no flag --{flag[1]}")
             subcommand = next((word for word in words if not word.startswith("-")), "")
             if program == "causewayctl" and re.fullmatch(r"[a-z-]+", subcommand) and subcommand not in programs.commands:

@@ -1,6 +1,8 @@
+
 #include "tests/sim/world.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -8,9 +10,125 @@
 #include "core/check.h"
 #include "core/fragment_map.h"
 #include "core/model_manifest.h"
-#include "tests/sim/drawn_run.h"
+#include "core/run_config.h"
+#include "tests/sim/machine.h"
+#include "tests/sim/service.h"
 
 namespace causeway::sim {
+
+namespace {
+
+constexpr size_t kKept = 256;
+constexpr std::chrono::milliseconds kExact(1);  // of times that are written in milliseconds
+constexpr std::chrono::seconds kJournaled(2);   // at most after the lease ended, on a slow disk
+
+int64_t Milliseconds(Clock::Duration time) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
+}
+
+}  // namespace
+
+void Leases::Heard(const std::string& site, Clock::TimePoint at, Clock::TimePoint came) {
+  std::deque<Word>& words = heard_[site];
+  words.push_back({.came = came, .heard = words.empty() ? at : std::max(words.back().heard, at)});
+  if (words.size() > kKept) words.pop_front();
+}
+
+void Leases::StoodStill(Clock::TimePoint from, Clock::TimePoint to) {
+  Died(from);
+  stalls_.emplace_back(from, to);
+}
+
+void Leases::Died(Clock::TimePoint at) {
+  if (!stalls_.empty()) stalls_.back().second = std::min(stalls_.back().second, at);
+}
+
+std::string Leases::Ended(const std::string& site, Clock::TimePoint at) const {
+  const auto known = heard_.find(site);
+  if (known == heard_.end()) return "";
+  const std::deque<Word>& words = known->second;
+  const auto after =
+      std::ranges::upper_bound(words, at - kJournaled, {}, &Word::came);  // it may not know of later ones
+  if (after == words.begin()) return "";
+  const Clock::TimePoint heard = std::prev(after)->heard;
+  Clock::Duration ran = at - heard;
+  for (const auto& [from, to] : stalls_) {
+    if (to - from <= lease_ / 4) continue;  // too short to be noticed
+    ran -= std::max(Clock::Duration::zero(), std::min(to, at) - std::max(from, heard));
+  }
+  if (ran + kExact >= lease_) return "";
+  return absl::StrCat("the lease of ", site, " ended when the coordinator had run for ", Milliseconds(ran), " of ",
+                      Milliseconds(lease_), " ms without a word of it");
+}
+
+// The settings of a simulated run, and its model, by chance.
+
+struct DrawnRun {
+  core::RunConfig config;
+  core::SyntheticConfig model;
+  int shards = 1;
+};
+
+core::SyntheticConfig DrawModel(Chance& chance);
+DrawnRun DrawRun(Chance& chance);
+
+core::SyntheticConfig DrawModel(Chance& chance) {
+  core::SyntheticConfig model;
+  model.step_ms = chance.Between(10, 60);
+  model.apply = core::SyntheticApply::kOnSend;
+  for (int64_t i = 0, tensors = chance.Between(4, 7); i < tensors; ++i) {
+    model.tensors.push_back(
+        {.name = absl::StrCat("t", i), .shape = {chance.Between(1, 4000)}, .init = 0.25F * static_cast<float>(i)});
+  }
+  for (const char* site : {"a", "b", "c", "d"}) {
+    model.gradient_by_site[site] = static_cast<float>(chance.Between(-100, 100)) / 64.0F;
+  }
+  return model;
+}
+
+DrawnRun DrawRun(Chance& chance) {
+  DrawnRun run;
+  core::RunConfig& config = run.config;
+  config.run_id = "sim";
+  config.seed = 7;
+  run.model = DrawModel(chance);
+  config.model_kind = chance.OneIn(3) ? core::ModelKind::kExternal : core::ModelKind::kSynthetic;
+  if (config.model_kind == core::ModelKind::kSynthetic) config.synthetic = run.model;
+  config.inner = InnerOfSimulation();
+  config.sync.num_fragments = static_cast<int>(chance.Between(1, 4));
+  run.shards = config.sync.num_fragments > 1 && chance.OneIn(3) ? 2 : 1;
+  // Parts of fragments for both shards, where each fragment has enough units; drawn from what was drawn, so that a
+  // seed's other choices stay.
+  config.sync.parts = run.shards == 2 && run.model.tensors.size() % 2 == 0 ? 2 : 1;
+  if (!core::BuildFragmentMap(core::SyntheticManifest(run.model), config.sync).ok()) config.sync.parts = 1;
+  config.sync.sync_every = chance.Between(config.sync.num_fragments + 2, 14);
+  config.sync.fragment_sync_delay = chance.Below(std::min<int64_t>(config.sync.sync_every, 4));
+  config.sync.mode = chance.OneIn(2) ? core::SyncMode::kQuorum : core::SyncMode::kSynchronous;
+  constexpr core::CodecId kCodecs[] = {core::CodecId::kInt4, core::CodecId::kFloat32, core::CodecId::kSign,
+                                       core::CodecId::kInt8};
+  config.codec.up = kCodecs[chance.Below(4)];
+  config.codec.down = kCodecs[chance.Below(4)];
+  if (config.codec.up == core::CodecId::kSign && config.codec.down == core::CodecId::kInt8) {  // one in 16; as above
+    config.codec.up = core::CodecId::kTopk32;
+    config.codec.allow_down.assign(std::rbegin(core::kTopkCodecs), std::rend(core::kTopkCodecs));
+    config.codec.down = core::SparseDown(config.codec.up, /*contributions=*/1);
+  }
+  config.membership.min_sites = 1;
+  const bool quorum = config.sync.mode == core::SyncMode::kQuorum;
+  config.membership.grace_ms = quorum ? chance.Between(0, 500) : 0;
+  config.membership.lease_ms = chance.Between(400, 4000);
+  if (quorum) config.membership.max_staleness = chance.Between(0, 3);
+  config.membership.weights = core::WeightRule::kTokens;
+  // None is refused: sites' gradients differ by a factor of 100, their sums by more, and where one site trains alone
+  // for ten seconds the norm of what it sends falls by 10⁶, before those come back that went on by themselves.
+  config.values.gate = 1e12;
+  config.eval.every_rounds = 0;
+  config.checkpoint.every_rounds = chance.Between(0, 4);
+  config.checkpoint.max_update_log_bytes = chance.Between(0, 1) * (1 << 20);
+  config.checkpoint.min_free_bytes = 0;
+  return run;
+}
+
 namespace {
 
 constexpr int64_t kCalmLeases = 20;
