@@ -5,7 +5,6 @@
 //                           names/%PATH, '/' as '%': a folder's entries at its last fsync, lines `INODE NAME`
 #include <dirent.h>
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -5,8 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "core/random.h"

@@ -30,9 +30,10 @@ struct ScriptLine {
   std::vector<std::string> words;
   std::map<std::string, std::string> fields;
   std::string text;
+  std::string line;  // as it stands there
 
   static ScriptLine Of(const std::string& line) {
-    ScriptLine result;
+    ScriptLine result{.words = {}, .fields = {}, .text = {}, .line = line};
     const size_t colon = line.find(" : ");
     if (colon != std::string::npos) result.text = line.substr(colon + 3);
     for (const std::string& word :
@@ -92,6 +93,7 @@ inline void ExpectScripts(const std::filesystem::path& folder,
                           const std::function<std::string(const std::string& script)>& play) {
   int scripts = 0;
   for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    if (!file.is_regular_file()) continue;
     ++scripts;
     std::ifstream stream(file.path());
     const std::string expected(std::istreambuf_iterator<char>(stream), {});

@@ -20,7 +20,6 @@
 namespace causeway::core {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(Clipped, TextThatFitsStaysAsItIs) {

@@ -59,6 +59,7 @@ class Promises(unittest.TestCase):
         tests = subprocess.run(["git", "grep", "-hoE", r"^TEST(_F)?\(\w+, \w+\)", "--", "tests"], cwd=ROOT,
                                capture_output=True, text=True, check=True).stdout
         there = {".".join(name) for name in re.findall(r"\((\w+), (\w+)\)", tests)}
+        there |= {f"{path.parts[-3]}.{path.stem}" for path in (ROOT / "tests").rglob("testdata/*.txt")}  # scripts
         rows = re.findall(r"^\| (.*) \| (.*) \| (.*) \|$", text("docs/durability.md"), re.MULTILINE)[1:]
         self.assertGreater(len(rows), 15)
         for promise, keeper, holders in rows:

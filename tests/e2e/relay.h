@@ -6,7 +6,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
-#include <memory>
 #include <string>
 
 namespace causeway {

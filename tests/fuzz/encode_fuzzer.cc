@@ -6,7 +6,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <vector>
 
 #include "codecs/chunk.h"
@@ -17,8 +16,6 @@
 
 namespace causeway::codecs {
 namespace {
-
-using core::CodecId;
 
 constexpr int64_t kFewValues = 700;         // a few blocks,
 constexpr int64_t kMostValues = 4400;       // or, less often, more than a unit

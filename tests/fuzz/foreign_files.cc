@@ -1,12 +1,9 @@
 #include "tests/fuzz/foreign_files.h"
 
 #include <cstring>
-#include <limits>
-#include <map>
 #include <span>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "ctl/report_command.h"
 #include "ctl/status_command.h"

@@ -3,8 +3,6 @@
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "codecs/chunk_plan.h"
 #include "core/fragment_map.h"
 #include "core/model_manifest.h"

@@ -7,7 +7,6 @@
 #include <memory>
 #include <numeric>
 
-#include "codecs/compression.h"
 #include "core/random.h"
 #include "replica/host_store.h"
 #include "replica/replica.h"

@@ -6,7 +6,6 @@
 //
 // A site's loss is a quadratic, so that lengths shrink as it converges, or an Adam's, whose steps have one length. The
 // number of runs is CAUSEWAY_HONEST_RUNS.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -92,7 +91,7 @@ Drawn Draw(Drawing& draw) {
 
 class HonestRun {
  public:
-  HonestRun(const Drawn& drawn, uint64_t seed) : drawn_(drawn), draw_(seed), table_(SettingsOf(drawn), {}, 0) {
+  HonestRun(const Drawn& drawn, uint64_t seed) : drawn_(drawn), draw_(seed), table_(SettingsOf(drawn)) {
     for (int i = 0; i < drawn.sites; ++i) {
       Site& site = sites_[std::string(1, static_cast<char>('a' + i))];
       site.lr = drawn.lr_apart && i == 0 ? drawn.lr / 100 : drawn.lr;
@@ -243,13 +242,13 @@ class HonestRun {
       if (!status.ok()) continue;
       if (const auto why = table_.WhyTooLong(name, 0, admitted, kValues)) {
         if (name != "a" || drawn_.lie == Lie::kNone) wrong_ = absl::StrCat(name, " is refused: ", *why);
-        Take(table_.RefuseValues(name, 0, admitted, *why, now_ms_));
+        Take(table_.Handle(ContributionRefused{name, 0, admitted, *why}, now_ms_).actions);
         continue;
       }
       sent_[name] = values;
       Take(table_.Admit(name, 0, admitted, 0, now_ms_, kValues));
     }
-    Take(table_.Tick(now_ms_));
+    Take(table_.Handle(Tick{}, now_ms_).actions);
   }
 
   void Take(const Actions& actions) {

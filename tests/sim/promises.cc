@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "core/model_manifest.h"
 #include "tests/transport/byte_buffer.h"
 #include "transport/bulk_message.h"

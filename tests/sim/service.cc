@@ -12,7 +12,6 @@
 #include "core/check.h"
 #include "core/digest.h"
 #include "core/thread.h"
-#include "formats/run_config_message.h"
 #include "formats/run_yaml.h"
 #include "formats/settings.h"
 #include "server/calls/reactors.h"

@@ -2,7 +2,6 @@
 // follower call through.
 #include <optional>
 
-#include "absl/strings/str_cat.h"
 #include "core/mutex.h"
 #include "core/thread.h"
 #include "tests/sim/network.h"

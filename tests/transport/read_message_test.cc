@@ -222,6 +222,7 @@ TEST(ReadMessage, NoLimitCutsOffAnHonestSiteOfTheLargestRun) {
   EXPECT_LT(static_cast<int64_t>(message.ByteSizeLong()), core::MaxControlBytes(core::kMaxFragments));
 }
 
+// A few hundred of each: tests/fuzz/messages.cc looks for those that only millions find.
 TEST(ReadMessage, BytesThatAreChangedAtRandomAreRefusedOrAMessage) {
   std::mt19937_64 random(7);
   for (const Descriptor* request : Requests()) {
@@ -233,7 +234,7 @@ TEST(ReadMessage, BytesThatAreChangedAtRandomAreRefusedOrAMessage) {
     }
     const std::string whole = message->SerializeAsString();
     if (whole.empty()) continue;
-    for (int i = 0; i < 2'000; ++i) {
+    for (int i = 0; i < 200; ++i) {
       std::string bytes = whole;
       for (uint64_t changes = random() % 4; changes > 0; --changes)
         bytes[random() % bytes.size()] = static_cast<char>(random());

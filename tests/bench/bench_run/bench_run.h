@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"

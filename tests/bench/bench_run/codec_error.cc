@@ -8,11 +8,9 @@
 // Distributions: Gauss, Laplace, Student's t with 3 degrees of freedom, and outer gradients that
 // `tests/bench/quality --record=DIR` has recorded. bits_per_value counts scales, padding and chunk headers;
 // with_zstd is the same with codec.zstd.
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,5 @@
 // RunDataParallel: what all sites would come to if they exchanged gradients at every step.
 #include <algorithm>
-#include <utility>
 
 #include "core/check.h"
 #include "core/model_manifest.h"

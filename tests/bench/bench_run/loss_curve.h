@@ -9,7 +9,6 @@
 #include <memory>
 #include <set>
 
-#include "core/schedule.h"
 #include "tests/bench/bench_run/quality.h"
 #include "worker/data/corpus.h"
 #include "worker/data/evaluation.h"

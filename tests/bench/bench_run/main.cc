@@ -1,7 +1,6 @@
 // bench_run CASE [--setting=value …]: times one thing and prints its rows. tests/bench/run drives it.
 #include <cstdio>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"

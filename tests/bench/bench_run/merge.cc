@@ -10,10 +10,6 @@
 
 #include "server/merge/merge.h"
 
-#include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 

@@ -1,6 +1,5 @@
 #include <functional>
 #include <memory>
-#include <utility>
 
 #include "core/bfloat16.h"
 #include "core/check.h"

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <barrier>
-#include <cstdio>
-#include <memory>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,5 @@
 // RunSites: a coordinator, its sites and the evaluation of what they come to.
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <map>
 #include <memory>

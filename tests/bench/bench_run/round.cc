@@ -7,8 +7,6 @@
 // codes. Sites are walked by as many threads as there are cores, one site after the other; the coordinator's pass by
 // all of them. Each pass is the median of --repeats.
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
 #include <string>
 #include <thread>
 #include <vector>

@@ -18,7 +18,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "codecs/chunk_plan.h"
 #include "core/check.h"
 #include "core/clock.h"

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -18,7 +17,6 @@
 #include "core/digest.h"
 #include "core/host_limits.h"
 #include "core/layout.h"
-#include "core/model_manifest.h"
 #include "core/thread_team.h"
 #include "tests/bench/bench_run/bench_run.h"
 #include "tests/worker/device/fake_backend.h"

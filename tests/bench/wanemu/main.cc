@@ -46,7 +46,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "core/check.h"
 #include "tests/bench/wanemu/emulated_network.h"
 

@@ -12,7 +12,6 @@
 #include <gtest/gtest.h>
 
 #include <optional>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <future>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "server/calls/gate.h"

@@ -14,7 +14,6 @@
 #include "core/digest.h"
 #include "core/limits.h"
 #include "server/merge/contribution.h"
-#include "server/merge/radial_directional.h"
 #include "server/status/outer_gradients.h"
 #include "tests/server/merge/merge_replay.h"
 #include "tests/server/merge/radial_by_specification.h"

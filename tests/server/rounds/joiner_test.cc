@@ -1,4 +1,4 @@
-// Where a joiner enters, for every shape of schedule and every order in which rounds can have been decided.
+// Where a joiner enters, for every shape of schedule: beside testdata/joiners.txt.
 #include <gmock/gmock-matchers.h>
 #include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ TEST(Joiner, EntersAtTheLastDecidedSendAndContributesFromItsNextOne) {
         for (int p = 0; p < fragments && t % 3 == 1; ++p)
           rules.sync.fragment_offsets.push_back((5 * p + t) % kSyncEvery);
         const core::FragmentSchedule schedule = rules.sync.Schedule();
-        RulesForTest table(rules, {}, 0);
+        RulesForTest table(rules);
         Arrive(table, "a");
         RunAlone(table, schedule, t);
         const auto entered = ActionsOf<Enter>(Arrive(table, "b"));
@@ -57,70 +57,6 @@ TEST(Joiner, EntersAtTheLastDecidedSendAndContributesFromItsNextOne) {
       }
     }
   }
-}
-
-TEST(Joiner, IsNotWaitedForByRoundsThatWereDueBefore) {
-  // H / P < τ: fragment 0 is sent at 6, 10 …; fragment 1 at 4, 8 …; the round of fragment 1 is still open at step 6.
-  const RoundSettings rules = Rules(4, 2, 3, /*min_sites=*/2);
-  RulesForTest table(rules, {}, 0);
-  Arrive(table, "a");
-  Arrive(table, "b");
-  Contribute(table, "a", 1, 0);
-  Contribute(table, "a", 0, 0);
-  Contribute(table, "b", 0, 0);
-  const auto entered = ActionsOf<Enter>(Arrive(table, "c"));
-  ASSERT_THAT(entered, SizeIs(1));
-  EXPECT_EQ(entered[0].entry.step, 6);
-  EXPECT_THAT(entered[0].entry.versions, ElementsAre(1, 0));
-  EXPECT_THAT(entered[0].entry.first_versions, ElementsAre(1, 1));
-  EXPECT_TRUE(absl::IsFailedPrecondition(Check(table, "c", 1, 0)));
-  const auto closed = ActionsOf<CloseRound>(Contribute(table, "b", 1, 0));
-  ASSERT_THAT(closed, SizeIs(1));
-  EXPECT_THAT(Names(closed[0]), ElementsAre("a", "b"));
-  EXPECT_THAT(closed[0].sites, ElementsAre("a", "b", "c"));
-}
-
-TEST(Joiner, WhoseEarlierStayContributedToTheOpenRoundContributesToTheNext) {
-  RulesForTest table(Rules(8, 1, 0, 2), {}, 0);
-  Arrive(table, "a");
-  Arrive(table, "b");
-  Contribute(table, "a", 0, 0);
-  LeaveRun(table, "a");
-  const auto entered = ActionsOf<Enter>(Arrive(table, "a"));
-  ASSERT_THAT(entered, SizeIs(1));
-  EXPECT_THAT(entered[0].entry.first_versions, ElementsAre(1));
-  EXPECT_TRUE(absl::IsFailedPrecondition(Check(table, "a", 0, 0)));
-  EXPECT_THAT(Names(ActionsOf<CloseRound>(Contribute(table, "b", 0, 0))[0]), ElementsAre("a", "b"));
-  EXPECT_THAT(Contribute(table, "a", 0, 1), IsEmpty());
-}
-
-// Fragment 0's round was decided, fragment 1's, which was due before, was not: {1, 0}.
-RulesForTest DecidedOutOfOrder() {
-  RulesForTest table(Rules(4, 2, 3), {}, 0);
-  Arrive(table, "a");
-  Contribute(table, "a", 0, 0);
-  return table;
-}
-
-TEST(Joiner, WithNobodyElseGoesBackToTheRoundThatIsBehind) {
-  RulesForTest table = DecidedOutOfOrder();
-  LeaveRun(table, "a");
-  const auto entered = ActionsOf<Enter>(Arrive(table, "b"));
-  ASSERT_THAT(entered, SizeIs(1));
-  EXPECT_EQ(entered[0].entry.step, 3);  // fragment 1 is sent at 4
-  EXPECT_THAT(entered[0].entry.first_versions, ElementsAre(1, 0));
-  EXPECT_THAT(ActionsOf<CloseRound>(Contribute(table, "b", 1, 0)), SizeIs(1));
-}
-
-TEST(Joiner, LeftWithARoundThatNobodyCanFillJoinsAnew) {
-  RulesForTest table = DecidedOutOfOrder();
-  ASSERT_THAT(ActionsOf<Enter>(Arrive(table, "b"))[0].entry.first_versions, ElementsAre(1, 1));
-  const auto dropped = ActionsOf<Dropped>(LeaveRun(table, "a"));
-  ASSERT_THAT(dropped, SizeIs(2));
-  EXPECT_EQ(dropped[1].site, "b");
-  EXPECT_EQ(dropped[1].reason, "no site is left to fill the open round of fragment 1; joins anew");
-  EXPECT_THAT(ActionsOf<Enter>(Arrive(table, "b"))[0].entry.first_versions, ElementsAre(1, 0));
-  EXPECT_THAT(ActionsOf<CloseRound>(Contribute(table, "b", 1, 0)), SizeIs(1));
 }
 
 constexpr core::Shard kAlone{0, 1};
@@ -162,6 +98,9 @@ TEST(Strangers, NewerVersionOrUnknownAdmissionIsLostHistory) {
   EXPECT_THAT(newer->text, HasSubstr("holds version 6 of fragment 1, the coordinator only version 4"));
   const auto admitted = FindDoubt(own, {.versions = {5, 4}, .admitted = {5, 4}}, kAlone, Proven);
   EXPECT_THAT(admitted->text, HasSubstr("fragment 0 base 5 was admitted, the coordinator knows of none after base 4"));
+  const auto of_the_first =
+      FindDoubt({.versions = {1}, .admitted = {0}}, {.versions = {}, .admitted = {1}}, kAlone, Proven);
+  EXPECT_THAT(of_the_first->text, HasSubstr("base 1 was admitted, the coordinator knows of none after base 0"));
   EXPECT_FALSE(FindDoubt(own, {.versions = {9, 4}, .admitted = {9, 4}}, {1, 2}, Proven))
       << "of another shard's fragment";
 }
@@ -193,6 +132,7 @@ TEST(Strangers, AreNewsOnceAndPresentAsLongAsTheyAskAgain) {
   EXPECT_TRUE(strangers.Note("eu", {Doubt::kUnknownLineage, "x"}, 0));
   EXPECT_FALSE(strangers.Note("eu", {Doubt::kUnknownLineage, "x"}, kAskMs));
   EXPECT_TRUE(strangers.Note("us", {Doubt::kTwoCoordinators, "y"}, kAskMs));
+  EXPECT_TRUE(strangers.Note("us", {Doubt::kHistoryLost, "z"}, kAskMs)) << "another doubt";
   EXPECT_THAT(strangers.Present(kAskMs), SizeIs(2));
   EXPECT_THAT(strangers.Present(6 * kAskMs), IsEmpty());
   EXPECT_TRUE(strangers.Note("eu", {Doubt::kUnknownLineage, "x"}, 6 * kAskMs)) << "and is back";
@@ -258,6 +198,7 @@ TEST(CodecChoice, ACheaperOneIsTakenAtOnceAndABetterOneOnlyWithRoomToSpare) {
   CodecChoice choice(kOptions);
   EXPECT_EQ(ChosenAt(choice, 1.24), CodecId::kRotatedLm4);  // 6.5 s of 10
   EXPECT_EQ(ChosenAt(choice, 1.01), CodecId::kRotatedLm4);  // 7.9 s: stays
+  EXPECT_EQ(ChosenAt(choice, 1.00), CodecId::kRotatedLm4);  // 8 s: just
   EXPECT_EQ(ChosenAt(choice, 0.99), CodecId::kRotatedLm2);  // 8.1 s: not any more
   EXPECT_EQ(ChosenAt(choice, 1.22), CodecId::kRotatedLm2);  // 6.6 s: not yet again
   EXPECT_EQ(ChosenAt(choice, 1.24), CodecId::kRotatedLm4);

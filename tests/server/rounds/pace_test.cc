@@ -5,13 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/limits.h"
@@ -91,33 +86,13 @@ TEST(Pace, DistanceIsAShareOfASyncInterval) {
   EXPECT_DOUBLE_EQ(pace.DistanceMs(20), 1900);
 }
 
-// Leases, beside those of testdata/leases.txt.
-
-TEST(RunRules, LeaseOfASiteThatDoesNotHearTheCoordinatorIsCountedFromWhenItDid) {
-  RulesForTest table = TableOf({"a", "b"});
-  for (int64_t now_ms = 100; now_ms <= 1'500; now_ms += 100) {
-    table.Heard("a", "a-1", {.step = 1, .unheard_ms = now_ms - 100}, now_ms);  // its last news are of 100
-    table.Heard("b", "b-1", {.step = 1, .unheard_ms = 50}, now_ms);
-    EXPECT_EQ(ActionsOf<Dropped>(table.Tick(now_ms)).size(), now_ms == 1'100 ? 1 : 0) << now_ms;
-  }
-  EXPECT_EQ(table.state().sites.at("a").reason, "does not hear the coordinator for 1000 ms (lease_ms)");
-  EXPECT_TRUE(IsLost(table.state().sites.at("a")));
-}
-
-// Its last news were sent before the coordinator stood still, which it does not see: that time does not count.
-TEST(RunRules, TimeInWhichTheCoordinatorStoodStillIsNoneWithoutNewsOfIt) {
-  RulesForTest table = TableOf({"a"});
-  table.StoodStill(400, 2'400);
-  table.Heard("a", "a-1", {.step = 1, .unheard_ms = 2'100}, 2'450);  // of 350
-  EXPECT_TRUE(HappensAt<Dropped>(table, 3'350));
-}
-
 // Each fragment counts the tokens of what was merged into it.
 TEST(RunRules, TokensOfMergedContributionsAddUp) {
   RoundSettings rules = Rules(/*sync_every=*/8, /*num_fragments=*/2);
   rules.sync.mode = core::SyncMode::kQuorum;
   rules.membership.min_quorum = 1;
-  RulesForTest table = TableOf({"a", "b"}, rules);
+  RulesForTest table(rules);
+  for (const char* site : {"a", "b"}) Arrive(table, site);
   EXPECT_THAT(table.state().tokens, testing::ElementsAre(0, 0));
   table.Admit("a", 0, {.base = 0, .tokens = 100, .steps = 4}, 1, 100);
   const auto closed = ActionsOf<CloseRound>(table.Admit("b", 0, {.base = 0, .tokens = 30, .steps = 2}, 1, 110));
@@ -142,7 +117,7 @@ void ComeAndGo(RulesForTest& table, int names) {
 }
 
 TEST(GoneNames, NameThatIsGoneForLongestIsGivenUpForANewOneWhenThereAreAsManyAsMayBe) {
-  RulesForTest table(Rules(), {}, 0);
+  RulesForTest table(Rules());
   ComeAndGo(table, core::kMaxSites);
   EXPECT_THAT(table.state().sites, SizeIs(core::kMaxSites));
   EXPECT_FALSE(table.MayHaveForgotten("x7"));
@@ -161,9 +136,9 @@ TEST(GoneNames, NameThatIsGoneForLongestIsGivenUpForANewOneWhenThereAreAsManyAsM
 }
 
 TEST(GoneNames, SiteThatIsMissedKeepsItsNameLongerThanOneThatLeft) {
-  RulesForTest table(Rules(), {}, 0);
+  RulesForTest table(Rules());
   Arrive(table, "missed");
-  table.Tick(2'000);
+  table.Handle(Tick{}, 2'000);
   ComeAndGo(table, core::kMaxSites - 1);
   const auto fresh = table.Join({.site = "new", .session = "s", .held = {}}, 9'000);
   EXPECT_EQ(ActionsOf<Forgotten>(fresh.actions).at(0).site, "x0");
@@ -171,18 +146,18 @@ TEST(GoneNames, SiteThatIsMissedKeepsItsNameLongerThanOneThatLeft) {
 }
 
 TEST(GoneNames, SiteWhoseContributionWaitsKeepsItsName) {
-  RulesForTest table(Rules(8, 1, 0, 2), {}, 0);
+  RulesForTest table(Rules(8, 1, 0, 2));
   Arrive(table, "a");
   Arrive(table, "b");
   Contribute(table, "a", 0, 0);
-  table.Pause().IgnoreError();
+  table.Handle(PauseRun{}, 0);
   table.Leave("a", "a-1", /*finished=*/false, "goes", 0);
   for (int i = 0; i < 2; ++i) ComeAndGo(table, core::kMaxSites);
   EXPECT_TRUE(table.state().sites.contains("a")) << "its round would close with a site without a name";
 }
 
 TEST(GoneNames, RunWhoseSitesAreAllInTakesNoFurtherOne) {
-  RulesForTest table(Rules(), {}, 0);
+  RulesForTest table(Rules());
   for (int i = 0; i < core::kMaxSites; ++i) {
     ASSERT_TRUE(table.Join({.site = absl::StrCat("x", i), .session = "s", .held = {}}, 0).accepted);
   }

@@ -52,7 +52,7 @@ void ReadState(const std::string& text, Site& site) {
   if (ended != core::kEnds.end()) site.ended = *ended;
 }
 
-std::string TextOf(const core::Admitted& admitted) {
+std::string TextOfAdmitted(const core::Admitted& admitted) {
   return absl::StrCat(" base=", admitted.base, Field("tokens", admitted.tokens), Field("steps", admitted.steps),
                       Field("norm", admitted.norm));
 }
@@ -129,14 +129,14 @@ std::string TextOf(const core::RoundState& state) {
   }
   for (size_t p = 0; p < state.contributions.size(); ++p) {
     for (const auto& [site, admitted] : state.contributions[p]) {
-      absl::StrAppend(&text, "  contribution ", site, " fragment=", p, TextOf(admitted), "\n");
+      absl::StrAppend(&text, "  contribution ", site, " fragment=", p, TextOfAdmitted(admitted), "\n");
     }
   }
   for (const auto& [site, record] : state.sites) {
     for (size_t p = 0; p < record.merged.size(); ++p) {
       for (const core::Merged& one : record.merged[p]) {
-        absl::StrAppend(&text, "  merged ", site, " fragment=", p, " version=", one.version, TextOf(one.admitted),
-                        one.factor == 1 ? "" : Field("factor", double{one.factor}), "\n");
+        absl::StrAppend(&text, "  merged ", site, " fragment=", p, " version=", one.version,
+                        TextOfAdmitted(one.admitted), one.factor == 1 ? "" : Field("factor", double{one.factor}), "\n");
       }
     }
   }
@@ -394,6 +394,8 @@ bool RulesScript::Ask(const std::string& verb, const core::ScriptLine& line) {
         "refusals=", record.refusals, record.quarantined ? " quarantined" : "", " merged=", merged.size(),
         merged.empty() ? "" : absl::StrCat(" from=", merged.front().version, " to=", merged.back().version), " : ",
         record.reason));
+  } else if (verb == "is_anyone_in") {
+    Say(rules_->AnySiteIn() ? "yes" : "no");
   } else if (verb == "report_of_shard") {
     Say(TextOf(rules_->report()));
   } else if (verb == "outliers") {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "codecs/chunk_plan.h"
-#include "codecs/chunk_writer.h"
 #include "core/ids.h"
 #include "core/manifest.h"
 #include "core/run_config.h"

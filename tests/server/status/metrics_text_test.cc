@@ -18,7 +18,6 @@
 #include <thread>
 #include <vector>
 
-#include "server/status/alarms.h"
 #include "server/status/host_status.h"
 #include "server/status/status_board.h"
 #include "tests/core/fake_clock.h"

@@ -14,7 +14,6 @@
 #include "core/layout.h"
 #include "core/outer_step.h"
 #include "core/random.h"
-#include "gtest/gtest.h"
 #include "tests/worker/device/fake_backend.h"
 #include "tests/worker/device/naive_gather.h"
 #include "tests/worker/model/test_values.h"

@@ -3,9 +3,6 @@
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-
-#include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/layout.h"
 #include "tests/formats/temporary_folder.h"

@@ -10,7 +10,6 @@
 
 #include "core/random.h"
 #include "core/run_config.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/formats/temporary_folder.h"
 

@@ -6,7 +6,6 @@
 #include <thread>
 
 #include "core/layout.h"
-#include "core/model_manifest.h"
 #include "offload/interleaved_update.h"
 #include "tests/formats/temporary_folder.h"
 #include "tests/worker/device/fake_backend.h"

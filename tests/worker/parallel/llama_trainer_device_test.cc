@@ -1,7 +1,6 @@
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <set>
 
 #include "core/layout.h"

@@ -28,7 +28,6 @@ namespace causeway::worker {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::UnorderedElementsAre;
 
 std::unique_ptr<Trainer> Make(const core::RunConfig& config, const std::string& data) {
   auto trainer = MakeTrainer(config, "eu", {.data_path = data});

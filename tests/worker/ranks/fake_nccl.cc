@@ -13,7 +13,6 @@
 //   FAKE_NCCL_ERROR_AFTER=2      the same, and ncclCommGetAsyncError says ncclRemoteError
 //   FAKE_NCCL_RANK=1             only rank 1 of a communicator hangs or has the error
 //   FAKE_NCCL_FINALIZE_POLLS=9   polls until a communicator is finalized; 3 without it
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -2,8 +2,6 @@
 // reason, where there is no GPU or no NCCL.
 #include <cuda_runtime_api.h>
 
-#include <chrono>
-
 #include "tests/worker/ranks/collectives_suite.h"
 #include "worker/ranks/cuda/cuda_stream_hooks.h"
 #include "worker/ranks/nccl_collectives.h"
