@@ -53,7 +53,7 @@ class BudgetsTest(EndToEndTest):
         run = self.start(f"--site_tokens={tokens}", worker_flags=[f"--token_file={token}"])
         idle = self.memory_mb(run, "VmRSS")
         for method in ("Control", "Upload", "Download", "GetHistory", "Show"):
-            told = self.flood(run, method, 3, connections=3, streams=64, messages=1, bytes=8_000_000)
+            told = self.flood(run, method, 2, connections=3, streams=64, messages=1, bytes=8_000_000)
             self.assertEqual(told["ended"], told["opened"], told)
             self.assertIn("no such call" if method == "Show" else "asks for a token", told["error"])
         self.assert_memory_stays(run, idle)
