@@ -102,9 +102,12 @@ function(causeway_test name)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300 LABELS "${ARG_LABELS}")
 endfunction()
 
-# causeway_test_program(name [SERVICE] SOURCES a.cc … DEPENDS x y …): a program that tests start.
+# causeway_test_program(name [SERVICE] [UNITY] SOURCES a.cc … DEPENDS x y …): a program that tests start.
 function(causeway_test_program name)
-  cmake_parse_arguments(ARG "SERVICE" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "SERVICE;UNITY" "" "SOURCES;DEPENDS" ${ARGN})
+  if(ARG_UNITY)
+    causeway_batches(ARG_SOURCES ${name} 8 ${ARG_SOURCES})
+  endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS})
   causeway_precompiled(${name} plain ${ARG_SERVICE})

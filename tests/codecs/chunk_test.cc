@@ -38,7 +38,7 @@ std::vector<float> DecodedBySpecification(const ChunkSpan& span, std::span<const
   return decoded;
 }
 
-std::string Encode(const ChunkSpan& span, std::span<const float> values) {
+std::string EncodeSpan(const ChunkSpan& span, std::span<const float> values) {
   auto chunk = EncodeChunk(span, values, {});
   EXPECT_TRUE(chunk.ok()) << chunk.status();
   return *chunk;
@@ -50,7 +50,7 @@ TEST_P(ChunkOf, ComesBackWithItsSpanAndItsValues) {
   for (int64_t count : {1, 255, 256, 257, 4095, 4096, 4097, 9000}) {
     const std::vector<float> values = UniformValues(count, count);
     const ChunkSpan span = SpanOf(GetParam(), 12, count);
-    const std::string bytes = Encode(span, values);
+    const std::string bytes = EncodeSpan(span, values);
     EXPECT_EQ(static_cast<int64_t>(bytes.size()), ChunkBytes(GetParam(), count));
     EXPECT_EQ(bytes.size() % 64, 0u);
     const auto view = ChunkView::Parse(bytes);
@@ -64,7 +64,7 @@ TEST_P(ChunkOf, ComesBackWithItsSpanAndItsValues) {
 
 TEST_P(ChunkOf, DecodesFromAnyUnitOn) {
   const std::vector<float> values = UniformValues(9000, 5);
-  const std::string bytes = Encode(SpanOf(GetParam(), 12, 9000), values);
+  const std::string bytes = EncodeSpan(SpanOf(GetParam(), 12, 9000), values);
   const auto view = ChunkView::Parse(bytes);
   std::vector<float> whole(9000), part(1000), sum(1000, 0.0f);
   view->Decode(12, whole);
@@ -76,14 +76,14 @@ TEST_P(ChunkOf, DecodesFromAnyUnitOn) {
 }
 
 TEST_P(ChunkOf, DecodingWritesNothingBeyondItsTarget) {
-  const std::string bytes = Encode(SpanOf(GetParam(), 0, 300), UniformValues(300, 5));
+  const std::string bytes = EncodeSpan(SpanOf(GetParam(), 0, 300), UniformValues(300, 5));
   std::vector<float> padded(4096, 0.0f);
   ChunkView::Parse(bytes)->Decode(0, std::span(padded).first(300));
   for (size_t i = 300; i < padded.size(); ++i) ASSERT_EQ(padded[i], 0.0f);
 }
 
 TEST_P(ChunkOf, AskingBeyondItIsTheCallersBug) {
-  const std::string bytes = Encode(SpanOf(GetParam(), 4, 5000), UniformValues(5000, 5));
+  const std::string bytes = EncodeSpan(SpanOf(GetParam(), 4, 5000), UniformValues(5000, 5));
   const auto view = ChunkView::Parse(bytes);
   std::vector<float> values(5000);
   EXPECT_DEATH(view->Decode(3, std::span(values).first(1)), "CHECK failed");
@@ -94,7 +94,7 @@ TEST_P(ChunkOf, AskingBeyondItIsTheCallersBug) {
 // A merge adds up whole blocks of a codec that rotates, and rotates the sum back once.
 TEST_P(ChunkOf, AddsInItsDomainFromAnyUnitOn) {
   const ChunkSpan span = SpanOf(GetParam(), 12, 9000);
-  const std::string bytes = Encode(span, UniformValues(9000, 5));
+  const std::string bytes = EncodeSpan(span, UniformValues(9000, 5));
   const auto view = ChunkView::Parse(bytes);
   std::vector<float> plain(9000), sum(ResidualValues(SpanOf(GetParam(), 13, 9000 - 4096)), 0.0f);
   view->Decode(12, plain);
@@ -317,7 +317,7 @@ ChunkSpan WrittenSpanOf(CodecId codec) {
 
 // A piece of an array that is in the codec's domain: whole blocks if it rotates.
 template <typename Floats>
-auto InDomain(CodecId codec, Floats& values, size_t at, size_t count) {
+auto PieceInDomain(CodecId codec, Floats& values, size_t at, size_t count) {
   return std::span(values).subspan(at, ResidualValues({codec, 0, static_cast<int64_t>(count)}));
 }
 
@@ -333,7 +333,8 @@ TEST_P(ChunkWriterOf, PiecesGiveTheBytesOfTheWhole) {
     size_t at = 0;
     for (size_t piece : kPieces) {
       ChunkFeedback feedback;
-      if (beta > 0) feedback = {beta, InDomain(GetParam(), residual, at, piece), InDomain(GetParam(), next, at, piece)};
+      if (beta > 0)
+        feedback = {beta, PieceInDomain(GetParam(), residual, at, piece), PieceInDomain(GetParam(), next, at, piece)};
       EXPECT_TRUE(writer.Append(std::span(values).subspan(at, piece), feedback));
       at += piece;
     }
@@ -357,7 +358,7 @@ TEST_P(ChunkWriterOf, MeanGivesTheSameBytesRotatedOrNotAndIsDecoded) {
     std::vector<float> decoded(kValues);
     size_t at = 0;
     for (size_t piece : kPieces) {
-      const auto part = in_domain ? InDomain(GetParam(), mean, at, piece) : std::span(mean).subspan(at, piece);
+      const auto part = in_domain ? PieceInDomain(GetParam(), mean, at, piece) : std::span(mean).subspan(at, piece);
       writer.WriteMean(at / core::kUnitValues, part, in_domain, {}, std::span(decoded).subspan(at, piece));
       at += piece;
     }

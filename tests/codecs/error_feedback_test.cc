@@ -170,7 +170,7 @@ TEST(ErrorFeedback, EncodingTwiceWithoutAnOutcomeIsTheCallersBug) {
 // The codecs' errors. docs/codecs.md lists the errors to expect: an implementation that misses these
 // is wrong. Prints what it measured.
 
-constexpr size_t kValues = 1 << 22;
+constexpr size_t kFedValues = 1 << 22;
 constexpr uint64_t kSeeds = 9;
 
 // ‖x̂ − x‖² / ‖x‖² in blocks of 256.
@@ -195,7 +195,7 @@ TEST_P(ErrorTable, MediansOfNineSeedsAreThoseOfTheDesign) {
   const Shape shape = GetParam();
   std::vector<double> errors[std::size(kTable)];
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    const std::vector<float> values = ValuesOf(shape, kValues, seed);
+    const std::vector<float> values = ValuesOf(shape, kFedValues, seed);
     for (size_t row = 0; row < std::size(kTable); ++row) {
       const double distance = RelativeDistance(RoundTrip(kTable[row].codec, values), values);
       errors[row].push_back(distance * distance);

@@ -16,11 +16,11 @@ namespace {
 using core::CodecId;
 using ::testing::HasSubstr;
 
-constexpr int64_t kValues = 300;  // two blocks, the second one partly padding
+constexpr int64_t kHostileValues = 300;  // two blocks, the second one partly padding
 
 std::string GoodChunk(CodecId codec) {
-  const ChunkSpan span = {codec, 3, kValues, GetCodec(codec).rotates() ? RotationSeed(1, 0) : 0};
-  return *EncodeChunk(span, UniformValues(kValues, 1), {});
+  const ChunkSpan span = {codec, 3, kHostileValues, GetCodec(codec).rotates() ? RotationSeed(1, 0) : 0};
+  return *EncodeChunk(span, UniformValues(kHostileValues, 1), {});
 }
 
 // Receives a chunk as a merge does; the target changes only if the bytes were accepted.
@@ -31,7 +31,7 @@ absl::Status Receive(absl::string_view bytes, std::span<float> target) {
   return absl::OkStatus();
 }
 
-void Rehash(std::string& bytes) {
+void RehashHostile(std::string& bytes) {
   const uint64_t hash = XXH3_64bits(bytes.data() + 8, bytes.size() - 8);
   std::memcpy(bytes.data(), &hash, sizeof(hash));
 }
@@ -41,7 +41,7 @@ template <typename T>
 std::string RefusalOf(CodecId codec, size_t offset, T value) {
   std::string bytes = GoodChunk(codec);
   std::memcpy(bytes.data() + offset, &value, sizeof(value));
-  Rehash(bytes);
+  RehashHostile(bytes);
   const auto view = ChunkView::Parse(bytes);
   EXPECT_EQ(view.status().code(), absl::StatusCode::kInvalidArgument);
   return std::string(view.status().message());
@@ -56,7 +56,7 @@ TEST_P(HostileChunk, TruncatedAtAnyLengthIsRefused) {
     const std::vector<char> part(bytes.begin(), bytes.begin() + length);
     ASSERT_FALSE(ChunkView::Parse(absl::string_view(part.data(), part.size())).ok()) << length;
     std::string rehashed = bytes.substr(0, length);
-    if (length >= 8) Rehash(rehashed);
+    if (length >= 8) RehashHostile(rehashed);
     ASSERT_FALSE(ChunkView::Parse(rehashed).ok()) << length;
   }
   EXPECT_FALSE(ChunkView::Parse(bytes + '\0').ok());
@@ -64,7 +64,7 @@ TEST_P(HostileChunk, TruncatedAtAnyLengthIsRefused) {
 
 TEST_P(HostileChunk, FlippedBitIsRefusedAndTargetUntouched) {
   std::string bytes = GoodChunk(GetParam());
-  std::vector<float> target(kValues, 1.0f);
+  std::vector<float> target(kHostileValues, 1.0f);
   const std::vector<float> before = target;
   for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
     bytes[bit / 8] ^= 1 << bit % 8;
@@ -106,7 +106,7 @@ TEST_P(HostileChunk, HugeFieldsDoNotOverflow) {
 
 TEST_P(HostileChunk, PaddingThatIsNotZeroIsRefused) {
   const size_t size = GoodChunk(GetParam()).size();
-  const int64_t scales = GetCodec(GetParam()).ScaleBytes(kValues);
+  const int64_t scales = GetCodec(GetParam()).ScaleBytes(kHostileValues);
   if (scales == 0) return;  // float32 and bfloat16, which have no padded codes either
   EXPECT_THAT(RefusalOf<uint8_t>(GetParam(), 64 + scales, 1), HasSubstr("padding after scales and codes"));
   EXPECT_EQ(size % 64, 0u);
@@ -162,11 +162,11 @@ TEST(HostileCodes, ThatNoEncoderWritesAreRefused) {
 }
 
 TEST(HostileCodes, PaddingOfTheLastBlockMustBeZero) {
-  EXPECT_THAT(RefusalOf<uint8_t>(CodecId::kInt8, kCodes + kValues, 1), HasSubstr("got 1 at 44"));
+  EXPECT_THAT(RefusalOf<uint8_t>(CodecId::kInt8, kCodes + kHostileValues, 1), HasSubstr("got 1 at 44"));
   EXPECT_THAT(RefusalOf<uint8_t>(CodecId::kInt4, kCodes + 4 * 64 - 1, 0x98), HasSubstr("at most 0 in magnitude"));
   EXPECT_THAT(RefusalOf<uint8_t>(CodecId::kSign, kCodes + 63, 0x80), HasSubstr("padding of +0"));
-  EXPECT_THAT(RefusalOf<uint8_t>(CodecId::kFloat32, 64 + 4 * kValues + 3, 0x80), HasSubstr("padding of +0"));
-  EXPECT_THAT(RefusalOf<uint8_t>(CodecId::kBfloat16, 64 + 2 * kValues + 1, 0x80), HasSubstr("padding of +0"));
+  EXPECT_THAT(RefusalOf<uint8_t>(CodecId::kFloat32, 64 + 4 * kHostileValues + 3, 0x80), HasSubstr("padding of +0"));
+  EXPECT_THAT(RefusalOf<uint8_t>(CodecId::kBfloat16, 64 + 2 * kHostileValues + 1, 0x80), HasSubstr("padding of +0"));
 }
 
 TEST(HostileCodes, SignsOfPaddingMustBeZero) {
@@ -187,7 +187,7 @@ TEST(HostileTopk, ListThatEndsMustBeFollowedByZeros) {
 TEST(HostileChunk, BytesAfterTheCodesMustBeZero) {
   std::string bytes = *EncodeChunk({CodecId::kSign, 0, 10}, UniformValues(10, 1), {});  // 32 bytes of codes, padded
   bytes.back() = 1;
-  Rehash(bytes);
+  RehashHostile(bytes);
   EXPECT_THAT(std::string(ChunkView::Parse(bytes).status().message()), HasSubstr("padding after scales and codes"));
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-PipelineCosts Costs(int sequences) {
+PipelineCosts CostsOfSequences(int sequences) {
   const int64_t us = 1000 * sequences;
   return {.layers = 16,
           .layer = {.forward = 400 * us, .input = 420 * us, .weight = 350 * us},
@@ -116,7 +116,7 @@ TEST(PlanGrid, TheBestFiveAreThoseOfAnExhaustiveEnumeration) {
     for (const double memory_bytes : {0.0, 4e9}) {
       const GridInput input{.ranks = ranks,
                             .batch = 4 * ranks,
-                            .costs = {Costs(1), Costs(2), Costs(4)},
+                            .costs = {CostsOfSequences(1), CostsOfSequences(2), CostsOfSequences(4)},
                             .levels = Levels(),
                             .memory_bytes = memory_bytes};
       const auto rows = PlanGrid(input);
@@ -189,7 +189,7 @@ TEST(PlanGrid, GroupsLieOnTheInnermostLevelThatHoldsThem) {
 
 TEST(PlanGrid, WhatCannotBeIsRefusedWithWhatWasExpected) {
   const auto refusal = [](const GridInput& input) { return std::string(PlanGrid(input).status().message()); };
-  GridInput input{.ranks = 128, .batch = 64, .costs = {Costs(1)}, .levels = Levels()};
+  GridInput input{.ranks = 128, .batch = 64, .costs = {CostsOfSequences(1)}, .levels = Levels()};
   EXPECT_EQ(refusal(input), "expected 1 to 64 ranks, as the levels hold, got 128");
   input.ranks = 64;
   input.memory_bytes = 1e6;

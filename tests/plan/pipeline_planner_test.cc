@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // A head of nearly five layers' forward, as at 124 M parameters.
-PipelineCosts Costs(int layers = 12) {
+PipelineCosts CostsOfLayers(int layers = 12) {
   return {.layers = layers,
           .layer = {.forward = 1000, .input = 1100, .weight = 900},
           .embedding = {.forward = 50, .input = 0, .weight = 60},
@@ -29,7 +29,7 @@ PipelineCosts Costs(int layers = 12) {
 
 TEST(SplitLayers, TheLongestStageIsAsShortAsAnyCutMakesIt) {
   for (const int layers : {4, 7, 12}) {
-    const PipelineCosts costs = Costs(layers);
+    const PipelineCosts costs = CostsOfLayers(layers);
     const auto split = SplitLayers(costs, 4);
     ASSERT_TRUE(split.ok());
     const auto longest = [&](int a, int b, int c) {
@@ -48,12 +48,13 @@ TEST(SplitLayers, TheLongestStageIsAsShortAsAnyCutMakesIt) {
     EXPECT_EQ(longest(s[0].last + 1, s[1].last + 1, s[2].last + 1), best) << layers;
     EXPECT_TRUE(s[0].embedding && s[3].head && s[3].last == layers - 1);
   }
-  EXPECT_THAT(std::string(SplitLayers(Costs(3), 4).status().message()),
+  EXPECT_THAT(std::string(SplitLayers(CostsOfLayers(3), 4).status().message()),
               HasSubstr("a layer for each of 4 stages, got 3"));
 }
 
 TEST(PlanPipeline, TheBestIsValidFitsAndItsP90HoldsOnOtherDraws) {
-  const PlannerInput input{.devices = 4, .micro_batches = 8, .costs = Costs(), .memory_bytes = 20e6, .latency_ns = 200};
+  const PlannerInput input{
+      .devices = 4, .micro_batches = 8, .costs = CostsOfLayers(), .memory_bytes = 20e6, .latency_ns = 200};
   const auto plans = PlanPipeline(input);
   ASSERT_TRUE(plans.ok()) << plans.status();
   ASSERT_GT(plans->size(), 3u);
@@ -69,14 +70,14 @@ TEST(PlanPipeline, TheBestIsValidFitsAndItsP90HoldsOnOtherDraws) {
 }
 
 TEST(PlanPipeline, MemoryThatNoneFitsIsToldWithWhatTheSmallestNeeds) {
-  PlannerInput input{.devices = 4, .micro_batches = 8, .costs = Costs(), .memory_bytes = 1e3};
+  PlannerInput input{.devices = 4, .micro_batches = 8, .costs = CostsOfLayers(), .memory_bytes = 1e3};
   EXPECT_THAT(std::string(PlanPipeline(input).status().message()), HasSubstr("GB, got 1e-06 GB"));
   input.costs.layers = 2;
   EXPECT_THAT(std::string(PlanPipeline(input).status().message()), HasSubstr("got 2 layers for 4 devices"));
 }
 
 TEST(PlanPipeline, MemoryCountsTheWeightsOfEveryCopy) {
-  PlannerInput input{.devices = 4, .micro_batches = 8, .costs = Costs()};
+  PlannerInput input{.devices = 4, .micro_batches = 8, .costs = CostsOfLayers()};
   const auto peak = [&](const std::string& name) {
     const std::vector<PlannedPipeline> plans = *PlanPipeline(input);
     return std::ranges::find(plans, name, &PlannedPipeline::name)->peak_bytes;
@@ -90,7 +91,7 @@ TEST(PlanPipeline, MemoryCountsTheWeightsOfEveryCopy) {
 }
 
 TEST(PlanPipeline, CopiesPayForTheirGradientsWhereTheLinkIsSlow) {
-  PlannerInput input{.devices = 4, .micro_batches = 8, .costs = Costs(), .bytes_per_s = 1e12};
+  PlannerInput input{.devices = 4, .micro_batches = 8, .costs = CostsOfLayers(), .bytes_per_s = 1e12};
   const auto makespan = [&] {
     const std::vector<PlannedPipeline> plans = *PlanPipeline(input);
     return std::ranges::find(plans, "dualpipe", &PlannedPipeline::name)->makespan;

@@ -197,10 +197,10 @@ INSTANTIATE_TEST_SUITE_P(OfSeveralCorrelations, PlantedGradients,
                                            Planted{0.3, 0.5f, CodecId::kFloat32}, Planted{0.3, 0.0f, CodecId::kFloat32},
                                            Planted{0.9, 0.9f, CodecId::kInt8}, Planted{0, 0.9f, CodecId::kInt4}));
 
-constexpr core::OuterParameters kOuter = {0.7f, 0.9f};
+constexpr core::OuterParameters kOuterOfFigures = {0.7f, 0.9f};
 constexpr core::OuterParameters kPlain = {1.0f, 0.0f};  // W ← W − g
 
-MergeSettings Radial(CodecId down, float feedback = 0, core::OuterParameters outer = kOuter) {
+MergeSettings Radial(CodecId down, float feedback = 0, core::OuterParameters outer = kOuterOfFigures) {
   return {.outer = outer, .down = Leg(down), .feedback_down = feedback, .rule = MergeRule::kRadialDirectional};
 }
 

@@ -54,21 +54,21 @@ struct More {
   std::function<void()> with_trainers = [] {};
 };
 
-struct Trained {
+struct TrainedStages {
   std::vector<std::vector<float>> tensors;  // of the whole model, from each one's first holder
   double loss = 0;
   absl::Status status;  // the first that is not OK
 };
 
-Trained Train(const core::RunConfig& config, const plan::PipelineSchedule& schedule, const MakeDevice& make,
-              const More& more = {}) {
+TrainedStages TrainStages(const core::RunConfig& config, const plan::PipelineSchedule& schedule, const MakeDevice& make,
+                          const More& more = {}) {
   static const std::string data = WriteTemporary("text", SmallText(20'000));
   const int width = more.shards ? 2 : 1, world = schedule.devices * width;
   const std::string file = WriteTemporary(
       "schedule", plan::WritePipelineFile({.schedule = schedule, .width = width, .shards = more.shards}));
   std::vector<RankUnderTest> ranks = OverThreads(world);
   std::vector<std::unique_ptr<Trainer>> trainers(static_cast<size_t>(world));
-  Trained trained;
+  TrainedStages trained;
   const std::vector<absl::Status> statuses = OnRanks(world, [&](int rank) -> absl::Status {
     const auto at = static_cast<size_t>(rank);
     ASSIGN_OR_RETURN(trainers[at],
@@ -104,12 +104,12 @@ TEST(GpuStages, OfEveryGeneratorTrainLikeOneDeviceAndLikeTheProcessor) {
     for (const ValueType type : {ValueType::kFloat32, ValueType::kBfloat16}) {
       const core::RunConfig config = RunOf(tied);
       const plan::PipelineSchedule one = *plan::Generate("gpipe", {.devices = 1, .micro_batches = kMicroBatches});
-      const Trained alone = Train(config, one, OnFake(type)), processor = Train(config, one, nullptr);
+      const TrainedStages alone = TrainStages(config, one, OnFake(type)), processor = TrainStages(config, one, nullptr);
       ASSERT_TRUE(alone.status.ok()) << alone.status;
       for (const std::string& name : plan::GeneratorNames()) {
         const auto schedule = plan::Generate(name, {.devices = 2, .micro_batches = kMicroBatches});
         ASSERT_TRUE(schedule.ok()) << schedule.status();
-        const Trained pipelined = Train(config, *schedule, OnFake(type));
+        const TrainedStages pipelined = TrainStages(config, *schedule, OnFake(type));
         ASSERT_TRUE(pipelined.status.ok()) << name << ": " << pipelined.status;
         if (schedule->copies == 1) {
           EXPECT_EQ(pipelined.tensors, alone.tensors) << name;
@@ -126,9 +126,9 @@ TEST(GpuStages, RecomputationChangesNoBitOfAnySchedule) {
   for (const ValueType type : {ValueType::kFloat32, ValueType::kBfloat16}) {
     for (const std::string& name : plan::GeneratorNames()) {
       const plan::PipelineSchedule schedule = *plan::Generate(name, {.devices = 2, .micro_batches = kMicroBatches});
-      const Trained kept = Train(config, schedule, OnFake(type));
+      const TrainedStages kept = TrainStages(config, schedule, OnFake(type));
       for (const Recompute recompute : {Recompute::kNormSwiglu, Recompute::kBlock}) {
-        const Trained made_again = Train(config, schedule, OnFake(type, recompute));
+        const TrainedStages made_again = TrainStages(config, schedule, OnFake(type, recompute));
         ASSERT_TRUE(made_again.status.ok()) << made_again.status;
         EXPECT_EQ(made_again.tensors, kept.tensors) << name << " " << RecomputeName(recompute);
       }
@@ -149,14 +149,15 @@ TEST(GpuStages, RecomputeAsMuchAsMemoryAsks) {
       backend->device().SetMemory(memory);
       return std::make_unique<DeviceRank>(std::move(made), DeviceSettings{.recompute = recompute});
     };
-    return Train(config, schedule, make, {.with_trainers = [&] { used = memory - backend->device().free_bytes(); }});
+    return TrainStages(config, schedule, make,
+                       {.with_trainers = [&] { used = memory - backend->device().free_bytes(); }});
   };
-  const Trained kept = with(Recompute::kNone, kMemory);
+  const TrainedStages kept = with(Recompute::kNone, kMemory);
   const int64_t most = used;
   ASSERT_TRUE(with(Recompute::kBlock, kMemory).status.ok());
   const int64_t least = used;
   ASSERT_LT(least, most);
-  const Trained fits = with(std::nullopt, most - 1);
+  const TrainedStages fits = with(std::nullopt, most - 1);
   ASSERT_TRUE(fits.status.ok()) << fits.status;
   EXPECT_LT(used, most);
   EXPECT_EQ(fits.tensors, kept.tensors);
@@ -175,7 +176,7 @@ TEST(GpuStages, NoPlaceOfTheStateChangesABit) {
     const auto train = [&](const plan::PipelineSchedule& on, int64_t k, double share, const More& more) {
       config.offload.k = k;
       config.offload.resident_share = share;
-      Trained trained = Train(config, on, OnFake(ValueType::kBfloat16), more);
+      TrainedStages trained = TrainStages(config, on, OnFake(ValueType::kBfloat16), more);
       EXPECT_TRUE(trained.status.ok()) << k << ": " << trained.status;
       return trained.tensors;
     };
@@ -194,8 +195,9 @@ TEST(GpuStages, NoPlaceOfTheStateChangesABit) {
 TEST(GpuStages, RefuseShards) {
   core::RunConfig config = RunOf(false);
   config.inner.batch_size = 2 * kMicroBatches;
-  const Trained trained = Train(config, *plan::Generate("zeropp", {.devices = 2, .micro_batches = kMicroBatches}),
-                                OnFake(ValueType::kFloat32), {.shards = true});
+  const TrainedStages trained =
+      TrainStages(config, *plan::Generate("zeropp", {.devices = 2, .micro_batches = kMicroBatches}),
+                  OnFake(ValueType::kFloat32), {.shards = true});
   EXPECT_TRUE(absl::IsInvalidArgument(trained.status));
   EXPECT_THAT(std::string(trained.status.message()), HasSubstr("expected width N copies on a device, got shards"));
 }

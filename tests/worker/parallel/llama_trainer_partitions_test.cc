@@ -27,7 +27,7 @@ core::RunConfig RunOf(const core::PartitionConfig& partition, bool tied = false,
   return config;
 }
 
-std::string Data() {
+std::string PartitionData() {
   static const std::string path = WriteTemporary("text", SmallText(20'000));
   return path;
 }
@@ -43,7 +43,7 @@ std::string Levels(const std::string& sizes = "2 2 2") {
   return WriteTemporary(absl::StrCat("levels_", sizes.substr(0, 1), sizes.substr(2, 1), sizes.substr(4, 1)), text);
 }
 
-struct Trained {
+struct TrainedPartitions {
   std::vector<RankUnderTest> ranks;  // first: trainers use them
   std::vector<absl::Status> statuses;
   std::vector<std::unique_ptr<Trainer>> trainers;
@@ -67,16 +67,16 @@ struct Steps {
   std::string load, save;
 };
 
-Trained Train(const core::RunConfig& config, std::vector<RankUnderTest> ranks, const Steps& steps = {},
-              const std::string& levels = Levels()) {
+TrainedPartitions TrainPartitions(const core::RunConfig& config, std::vector<RankUnderTest> ranks,
+                                  const Steps& steps = {}, const std::string& levels = Levels()) {
   const auto world = static_cast<int>(ranks.size());
-  Trained trained{.ranks = std::move(ranks), .statuses = {}, .trainers = {}};
+  TrainedPartitions trained{.ranks = std::move(ranks), .statuses = {}, .trainers = {}};
   trained.trainers.resize(trained.ranks.size());
   trained.statuses = OnRanks(world, [&](int rank) -> absl::Status {
     const auto at = static_cast<size_t>(rank);
     ASSIGN_OR_RETURN(trained.trainers[at],
                      LlamaTrainer::Make(config, "eu",
-                                        {.data_path = Data(),
+                                        {.data_path = PartitionData(),
                                          .ranks = {.values = trained.ranks[at].collectives.get(), .timeout_s = 60},
                                          .levels_path = levels}));
     Trainer& trainer = *trained.trainers[at];
@@ -109,12 +109,12 @@ TEST(LlamaTrainerPartitions, EveryPartitionTrainsLikeOneRank) {
   for (const bool tied : {false, true}) {
     core::RunConfig alone = RunOf(kDataParallel, tied, 16);  // the rows of all ranks' micro-batches
     alone.inner.partition.reset();
-    const auto one = MakeTrainer(alone, "eu", {.data_path = Data()});
+    const auto one = MakeTrainer(alone, "eu", {.data_path = PartitionData()});
     ASSERT_TRUE(one.ok()) << one.status();
     double loss = 0;
     for (core::Step t = 1; t <= 3; ++t) loss = (*one)->Step(t)->loss;
     for (const core::PartitionConfig& partition : {kDataParallel, kZero1, kZero2, kZero3, kThree}) {
-      const Trained trained = Train(RunOf(partition, tied), OverThreads(8));
+      const TrainedPartitions trained = TrainPartitions(RunOf(partition, tied), OverThreads(8));
       EXPECT_NEAR(trained.loss, loss, 1e-5);
       for (size_t i = 0; i < (*one)->manifest().size(); ++i) {
         const std::span<const float> theirs = (*one)->tensor(static_cast<int>(i));
@@ -133,11 +133,12 @@ TEST(LlamaTrainerPartitions, TheFirstGradientAndAHundredStepsAreThoseOfDataParal
   sgd.inner.warmup_steps = 0;
   sgd.inner.weight_decay = sgd.inner.clip = 0;
   const Steps one{.from = 1, .to = 1}, none{.from = 1, .to = 0}, hundred{.from = 1, .to = 100};
-  const Trained start = Train(sgd, OverThreads(8), none), plain = Train(sgd, OverThreads(8), one);
-  const double loss = Train(RunOf(kDataParallel), OverThreads(8), hundred).loss;
+  const TrainedPartitions start = TrainPartitions(sgd, OverThreads(8), none),
+                          plain = TrainPartitions(sgd, OverThreads(8), one);
+  const double loss = TrainPartitions(RunOf(kDataParallel), OverThreads(8), hundred).loss;
   for (const core::PartitionConfig& partition : {kZero2, kThree}) {
     sgd.inner.partition = partition;
-    const Trained divided = Train(sgd, OverThreads(8), one);
+    const TrainedPartitions divided = TrainPartitions(sgd, OverThreads(8), one);
     double difference = 0, norm = 0;
     for (size_t i = 0; i < start.trainers[0]->manifest().size(); ++i) {
       const auto tensor = static_cast<int>(i);
@@ -149,14 +150,14 @@ TEST(LlamaTrainerPartitions, TheFirstGradientAndAHundredStepsAreThoseOfDataParal
       }
     }
     EXPECT_LT(std::sqrt(difference / norm), 1e-6) << partition.weights;
-    EXPECT_NEAR(Train(RunOf(partition), OverThreads(8), hundred).loss, loss, 1e-4) << partition.weights;
+    EXPECT_NEAR(TrainPartitions(RunOf(partition), OverThreads(8), hundred).loss, loss, 1e-4) << partition.weights;
   }
 }
 
 TEST(LlamaTrainerPartitions, OverGlooAndNcclHasTheBitsOfThreads) {
   for (const MakeRanks& ranks_of : {MakeRanks(OverGloo), MakeRanks(OverNccl)}) {
-    const Trained threads = Train(RunOf(kThree), OverThreads(4), {}, Levels("2 1 2"));
-    const Trained other = Train(RunOf(kThree), ranks_of(4), {}, Levels("2 1 2"));
+    const TrainedPartitions threads = TrainPartitions(RunOf(kThree), OverThreads(4), {}, Levels("2 1 2"));
+    const TrainedPartitions other = TrainPartitions(RunOf(kThree), ranks_of(4), {}, Levels("2 1 2"));
     for (size_t i = 0; i < threads.trainers[0]->manifest().size(); ++i) {
       EXPECT_EQ(other.tensor(static_cast<int>(i)), threads.tensor(static_cast<int>(i)));
     }
@@ -165,7 +166,7 @@ TEST(LlamaTrainerPartitions, OverGlooAndNcclHasTheBitsOfThreads) {
 
 TEST(LlamaTrainerPartitions, HasAndReceivesTheBytesThatArePredicted) {
   for (const core::PartitionConfig& partition : {kDataParallel, kZero1, kZero2, kZero3, kThree}) {
-    const Trained trained = Train(RunOf(partition, partition == kThree), OverThreads(8));
+    const TrainedPartitions trained = TrainPartitions(RunOf(partition, partition == kThree), OverThreads(8));
     double measured = 0;
     for (const auto& trainer : trained.trainers) {
       for (const core::LevelTraffic& level : trainer->rank_progress().levels) {
@@ -191,10 +192,10 @@ TEST(LlamaTrainerPartitions, HasAndReceivesTheBytesThatArePredicted) {
 
 TEST(LlamaTrainerPartitions, ACheckpointGoesOnWithOtherLevelsAndWithoutAPartition) {
   const std::string saved = WriteTemporary("checkpoint", "");
-  Train(RunOf(kThree), OverThreads(8), {.from = 1, .to = 3, .save = saved});
+  TrainPartitions(RunOf(kThree), OverThreads(8), {.from = 1, .to = 3, .save = saved});
   core::RunConfig alone = RunOf(kDataParallel, false, 16);
   alone.inner.partition.reset();
-  const auto one = MakeTrainer(alone, "eu", {.data_path = Data()});
+  const auto one = MakeTrainer(alone, "eu", {.data_path = PartitionData()});
   ASSERT_TRUE(one.ok() && (*one)->Load(saved).ok());
   for (core::Step t = 4; t <= 6; ++t) ASSERT_TRUE((*one)->Step(t).ok());
   const Steps more{.from = 4, .to = 6, .load = saved};
@@ -204,7 +205,7 @@ TEST(LlamaTrainerPartitions, ACheckpointGoesOnWithOtherLevelsAndWithoutAPartitio
     std::string levels;
   };
   for (const Site& site : {Site{kZero3, 4, Levels("2 1 2")}, Site{kThree, 8, Levels()}, Site{kZero2, 2, ""}}) {
-    const Trained again = Train(RunOf(site.partition), OverThreads(site.ranks), more, site.levels);
+    const TrainedPartitions again = TrainPartitions(RunOf(site.partition), OverThreads(site.ranks), more, site.levels);
     for (size_t i = 0; i < (*one)->manifest().size(); ++i) {
       const std::span<const float> theirs = (*one)->tensor(static_cast<int>(i));
       EXPECT_LT(Distance(again.tensor(static_cast<int>(i)), {theirs.begin(), theirs.end()}), 1e-4);
@@ -217,7 +218,7 @@ TEST(LlamaTrainerPartitions, LevelsOfOtherRanksAreRefusedAndLevelsThatASiteLacks
   const std::string levels = Levels();  // written before there are ranks, which read it
   const std::vector<absl::Status> statuses = OnRanks(2, [&](int rank) {
     return LlamaTrainer::Make(RunOf(kThree), "eu",
-                              {.data_path = Data(),
+                              {.data_path = PartitionData(),
                                .ranks = {.values = ranks[static_cast<size_t>(rank)].collectives.get()},
                                .levels_path = levels})
         .status();

@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int kLayers = 8;
-constexpr core::Step kSteps = 3;
+constexpr core::Step kPipelineSteps = 3;
 
 core::RunConfig RunOf(int micro_batches, bool tied, int64_t rows = 0) {
   core::RunConfig config = TinyRun();
@@ -28,7 +28,7 @@ core::RunConfig RunOf(int micro_batches, bool tied, int64_t rows = 0) {
   return config;
 }
 
-std::string Data() {
+std::string PipelineData() {
   static const std::string path = WriteTemporary("text", SmallText(20'000));
   return path;
 }
@@ -37,7 +37,7 @@ std::string FileOf(const plan::PipelineSchedule& schedule, int width = 1, bool s
   return WriteTemporary("schedule", plan::WritePipelineFile({.schedule = schedule, .width = width, .shards = shards}));
 }
 
-struct Trained {
+struct TrainedPipeline {
   std::vector<absl::Status> statuses;
   std::vector<std::unique_ptr<Trainer>> trainers;
   double loss = 0;
@@ -49,21 +49,21 @@ struct Checkpoint {
 };
 
 // All ranks take the steps.
-Trained Train(const core::RunConfig& config, const std::string& file, std::vector<RankUnderTest> ranks,
-              const Checkpoint& checkpoint = {}) {
+TrainedPipeline TrainPipeline(const core::RunConfig& config, const std::string& file, std::vector<RankUnderTest> ranks,
+                              const Checkpoint& checkpoint = {}) {
   const auto world = static_cast<int>(ranks.size());
-  Trained trained;
+  TrainedPipeline trained;
   trained.trainers.resize(static_cast<size_t>(world));
   trained.statuses = OnRanks(world, [&](int rank) -> absl::Status {
     const auto at = static_cast<size_t>(rank);
     ASSIGN_OR_RETURN(trained.trainers[at],
                      LlamaTrainer::Make(config, "eu",
-                                        {.data_path = Data(),
+                                        {.data_path = PipelineData(),
                                          .ranks = {.values = ranks[at].collectives.get(), .timeout_s = 60},
                                          .pipeline_path = file}));
     Trainer& trainer = *trained.trainers[at];
     if (!checkpoint.load.empty()) RETURN_IF_ERROR(trainer.Load(checkpoint.load));
-    for (core::Step t = checkpoint.after + 1; t <= checkpoint.after + kSteps; ++t) {
+    for (core::Step t = checkpoint.after + 1; t <= checkpoint.after + kPipelineSteps; ++t) {
       ASSIGN_OR_RETURN(const StepResult result, trainer.Step(t));
       if (rank == 0) trained.loss = result.loss;
     }
@@ -75,14 +75,14 @@ Trained Train(const core::RunConfig& config, const std::string& file, std::vecto
 }
 
 // The first rank that holds it.
-size_t HolderOf(const Trained& trained, int tensor) {
+size_t HolderOf(const TrainedPipeline& trained, int tensor) {
   const std::vector<Piece> pieces = trained.trainers[0]->pieces(tensor);
   return pieces.empty() ? 0 : static_cast<size_t>(pieces.front().rank);
 }
 
-void ExpectBitsOf(SerialReference& reference, Trained& trained, const std::string& what) {
+void ExpectBitsOf(SerialReference& reference, TrainedPipeline& trained, const std::string& what) {
   double loss = 0;
-  for (core::Step t = 1; t <= kSteps; ++t) loss = reference.Step(t);
+  for (core::Step t = 1; t <= kPipelineSteps; ++t) loss = reference.Step(t);
   for (const absl::Status& status : trained.statuses) ASSERT_TRUE(status.ok()) << what << ": " << status;
   EXPECT_NEAR(trained.loss, loss, 1e-9) << what;
   int held = 0;
@@ -109,8 +109,8 @@ void ExpectGeneratorsGiveSerialBits(int devices, const MakeRanks& ranks_of) {
         ASSERT_TRUE(schedule.ok()) << schedule.status();
         if (late && schedule->copies == 1) continue;
         const core::RunConfig config = RunOf(n, tied);
-        Trained trained = Train(config, FileOf(*schedule), ranks_of(devices));
-        SerialReference reference(config, Data(), schedule->copies, 1);
+        TrainedPipeline trained = TrainPipeline(config, FileOf(*schedule), ranks_of(devices));
+        SerialReference reference(config, PipelineData(), schedule->copies, 1);
         ExpectBitsOf(reference, trained, absl::StrCat(name, " D ", devices, tied ? " tied" : "", late ? " late" : ""));
       }
     }
@@ -128,11 +128,11 @@ TEST(LlamaTrainerPipelines, OfEveryGeneratorHasTheBitsOfASerialRunOverGloo) {
 TEST(LlamaTrainerPipelines, OfOneCopyHasTheBitsOfOneRankThatTrainsAsUsual) {
   for (const bool tied : {false, true}) {
     const core::RunConfig config = RunOf(4, tied);
-    const auto alone = MakeTrainer(config, "eu", {.data_path = Data()});
+    const auto alone = MakeTrainer(config, "eu", {.data_path = PipelineData()});
     ASSERT_TRUE(alone.ok()) << alone.status();
-    for (core::Step t = 1; t <= kSteps; ++t) ASSERT_TRUE((*alone)->Step(t).ok());
-    Trained trained =
-        Train(config, FileOf(*plan::Generate("1f1b", {.devices = 4, .micro_batches = 4})), OverThreads(4));
+    for (core::Step t = 1; t <= kPipelineSteps; ++t) ASSERT_TRUE((*alone)->Step(t).ok());
+    TrainedPipeline trained =
+        TrainPipeline(config, FileOf(*plan::Generate("1f1b", {.devices = 4, .micro_batches = 4})), OverThreads(4));
     for (size_t i = 0; i < (*alone)->manifest().size(); ++i) {
       const auto tensor = static_cast<int>(i);
       const size_t rank = HolderOf(trained, tensor);
@@ -149,17 +149,18 @@ TEST(LlamaTrainerPipelines, ACheckpointGoesOnWithAnyNumberOfDevicesAndWithNone) 
     const auto on = [&](const plan::GeneratorInput& input, const std::string& name, int width, bool shards,
                         const Checkpoint& checkpoint) {
       const int world = input.devices * width;
-      return Train(config, FileOf(*plan::Generate(name, input), width, shards), OverThreads(world), checkpoint);
+      return TrainPipeline(config, FileOf(*plan::Generate(name, input), width, shards), OverThreads(world), checkpoint);
     };
     const plan::GeneratorInput two{.devices = 2, .micro_batches = 4};
-    Trained first = on(two, "zeropp", 2, true, {.save = saved});  // shards
+    TrainedPipeline first = on(two, "zeropp", 2, true, {.save = saved});  // shards
     for (const absl::Status& status : first.statuses) ASSERT_TRUE(status.ok()) << status;
 
-    const auto alone = MakeTrainer(config, "eu", {.data_path = Data()});
+    const auto alone = MakeTrainer(config, "eu", {.data_path = PipelineData()});
     ASSERT_TRUE(alone.ok() && (*alone)->Load(saved).ok());
-    for (core::Step t = kSteps + 1; t <= 2 * kSteps; ++t) ASSERT_TRUE((*alone)->Step(t).ok());
+    for (core::Step t = kPipelineSteps + 1; t <= 2 * kPipelineSteps; ++t) ASSERT_TRUE((*alone)->Step(t).ok());
     for (const auto& [name, devices] : {std::pair("1f1b", 4), std::pair("zb_v", 2), std::pair("interleaved", 1)}) {
-      Trained again = on({.devices = devices, .micro_batches = 4}, name, 1, false, {.load = saved, .after = kSteps});
+      TrainedPipeline again =
+          on({.devices = devices, .micro_batches = 4}, name, 1, false, {.load = saved, .after = kPipelineSteps});
       for (size_t i = 0; i < (*alone)->manifest().size(); ++i) {
         const auto tensor = static_cast<int>(i);
         const size_t rank = HolderOf(again, tensor);
@@ -176,8 +177,8 @@ TEST(LlamaTrainerPipelines, AGridOfPlacesAndCopiesHasTheBitsOfASerialRun) {
       const int n = name == "1f1b" ? 3 : 4;
       const auto schedule = plan::Generate(name, {.devices = 2, .micro_batches = n});
       const core::RunConfig config = RunOf(n, tied, 2 * n);
-      Trained trained = Train(config, FileOf(*schedule, 2), OverThreads(4));
-      SerialReference reference(config, Data(), schedule->copies, 2);
+      TrainedPipeline trained = TrainPipeline(config, FileOf(*schedule, 2), OverThreads(4));
+      SerialReference reference(config, PipelineData(), schedule->copies, 2);
       ExpectBitsOf(reference, trained, name);
     }
   }
@@ -189,8 +190,8 @@ TEST(LlamaTrainerPipelines, AGridOfPlacesAndShardsHasTheBitsOfASerialRun) {
       const auto schedule = plan::Generate("zeropp", {.devices = 2, .micro_batches = 4, .unit = unit});
       ASSERT_TRUE(schedule.ok()) << schedule.status();
       const core::RunConfig config = RunOf(4, tied, 8);
-      Trained trained = Train(config, FileOf(*schedule, 2, true), OverThreads(4));
-      SerialReference reference(config, Data(), 1, 2, unit);
+      TrainedPipeline trained = TrainPipeline(config, FileOf(*schedule, 2, true), OverThreads(4));
+      SerialReference reference(config, PipelineData(), 1, 2, unit);
       ExpectBitsOf(reference, trained, absl::StrCat("unit ", unit, tied ? " tied" : ""));
     }
   }
@@ -210,8 +211,9 @@ TEST(LlamaTrainerPipelines, OfShardsGathersAndScattersAsOftenAsTheFormulaSays) {
   std::vector<RankUnderTest> ranks = OverThreads(4);
   const std::vector<absl::Status> statuses = OnRanks(4, [&](int rank) -> absl::Status {
     const TrainerRanks own{.values = ranks[static_cast<size_t>(rank)].collectives.get(), .timeout_s = 60};
-    ASSIGN_OR_RETURN(const auto trainer,
-                     LlamaTrainer::Make(config, "eu", {.data_path = Data(), .ranks = own, .pipeline_path = file}));
+    ASSIGN_OR_RETURN(
+        const auto trainer,
+        LlamaTrainer::Make(config, "eu", {.data_path = PipelineData(), .ranks = own, .pipeline_path = file}));
     RETURN_IF_ERROR(trainer->Step(1).status());
     std::map<int, int> uses;
     int already = 0;
