@@ -192,7 +192,8 @@ class SiteScript {
   void GiveUpdate(core::FragmentId fragment, std::optional<core::Version> merged, const ScriptLine& line) {
     const auto fetch = now_.updates.find(fragment);
     if (fetch == now_.updates.end()) return;
-    const event::Fetched fetched{.tag = Other(fetch->second.tag, line),
+    const bool before = line.Word("of") == "the_ask_before";
+    const event::Fetched fetched{.tag = before ? now_.asked_before[fragment] : Other(fetch->second.tag, line),
                                  .status = StatusOf(line),
                                  .version = line.Number("version", fetch->second.base + 1),
                                  .merged = merged,
@@ -229,6 +230,7 @@ class SiteScript {
   }
   std::string TextOf(const action::FetchUpdate& action) {
     now_.updates[action.tag.fragment] = action;
+    now_.asked_before[action.tag.fragment] = std::exchange(now_.asked[action.tag.fragment], action.tag);
     return absl::StrCat("update fragment=", action.tag.fragment, " base=", action.base);
   }
   std::string TextOf(const action::Upload& action) {
@@ -324,6 +326,7 @@ class SiteScript {
     std::vector<core::SiteId> sites;
     std::map<size_t, Tag> anchors;  // questions for anchors, the last one of each fragment
     std::map<core::FragmentId, action::FetchUpdate> updates;
+    std::map<core::FragmentId, Tag> asked, asked_before;  // for an update: last, and the time before
     std::map<size_t, action::Upload> last_uploads;
     std::deque<action::Upload> uploads;
     int64_t us = 0;
