@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/check.h"
 #include "core/schedule.h"
 #include "tests/server/rounds/rules_script.h"
 
@@ -83,14 +84,15 @@ class TwoShards {
   std::string Do(const core::ScriptLine& line) {
     for (const std::string name : {"lead ", "follower "}) {  // perhaps behind a time
       const size_t at = line.line.find(name);
-      if (at < line.line.size() && at <= line.line.find_first_of("lf"))
-        return At(name == "follower ", std::string(line.line).erase(at, name.size()));
+      if (at == std::string::npos || at != line.line.find_first_not_of("0123456789 ")) continue;
+      return At(name == "follower ", std::string(line.line).erase(at, name.size()));
     }
     const std::string& verb = line.words.at(0);
     if (verb == "shards") return Start(line.line.substr(verb.size())), "";
     if (verb == "tell") return Tell();
     const std::vector<core::SiteId> sites(line.words.begin() + 1, line.words.end());
     if (verb == "train") return Train(sites, line.Number("until"));
+    CHECK(verb == "arrive" || verb == "contribute");
     std::string said;
     for (const core::SiteId& site : sites) {
       said += verb == "arrive" ? Arrive(site) : Contribute(site, line.Number("fragment"), line.Number("base"));
