@@ -1,6 +1,8 @@
 #include "formats/run_yaml.h"
 
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/text_format.h>
 
 #include <nlohmann/json.hpp>
@@ -175,7 +177,17 @@ absl::Status PlaceShards(int shards, core::RunConfig* config) {
              : core::BuildFragmentMap(core::ModelManifest(*config), config->sync).status();
 }
 
-std::string SerializeRunConfig(const core::RunConfig& config) { return RunConfigToMessage(config).SerializeAsString(); }
+// Maps in the order of their keys: equal configs have equal bytes.
+std::string SerializeRunConfig(const core::RunConfig& config) {
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    RunConfigToMessage(config).SerializeToCodedStream(&coded);
+  }
+  return bytes;
+}
 
 absl::StatusOr<core::RunConfig> ParseRunConfig(std::string_view bytes) {
   v1::RunConfig message;

@@ -12,7 +12,7 @@ namespace {
 // header ─► what is missing ─► chunks … ─► verdict. At most one message is in flight in each direction, so nothing
 // piles up here: the site's next chunk is read when the last one is spooled. If a contribution comes in several
 // streams, the stream that completes it gets the verdict; the others end without one.
-class UploadReactor final : public CallReactor, public GatedCall {
+class UploadReactor final : public CallReactor, public UploadPeer, public GatedCall {
  public:
   UploadReactor(RunExchange* exchange, Gate* gate, Peer peer) : GatedCall(gate, std::move(peer)), exchange_(exchange) {}
 
@@ -22,6 +22,11 @@ class UploadReactor final : public CallReactor, public GatedCall {
   }
 
   void End(const absl::Status& status) override { FinishOnce(ToGrpc(status)); }
+
+  // On the journal's thread; the call may be over.
+  void Answer(const absl::StatusOr<v1::Verdict>& verdict) override {
+    verdict.ok() ? WriteVerdict(*verdict) : End(verdict.status());
+  }
 
   void Beat() override {
     core::MutexLock lock(mutex_);
@@ -111,7 +116,7 @@ class UploadReactor final : public CallReactor, public GatedCall {
       if (!absl::IsFailedPrecondition(status) || header_.initial()) {
         return FinishOnce(ToGrpc(absl::InvalidArgumentError(text)));
       }
-      exchange_->transfers().RefuseUpload(header_, upload_, text + " (other settings than the run's)", Answer());
+      exchange_->transfers().RefuseUpload(header_, upload_, text + " (other settings than the run's)", self_);
       return;
     }
     core::FaultPoint("after_chunk");
@@ -124,16 +129,9 @@ class UploadReactor final : public CallReactor, public GatedCall {
     if (complete) Complete();
   }
 
-  // The verdict comes on another thread, and may come when the call is over.
   void Complete() {
     // Nothing is kept here: the contribution is freed when it is merged, not when the site has read its verdict.
-    exchange_->transfers().CompleteUpload(header_, std::move(upload_), Answer());
-  }
-
-  OnVerdict Answer() {
-    return [self = self_](const absl::StatusOr<v1::Verdict>& verdict) {
-      verdict.ok() ? self->WriteVerdict(*verdict) : self->FinishOnce(ToGrpc(verdict.status()));
-    };
+    exchange_->transfers().CompleteUpload(header_, std::move(upload_), self_);
   }
 
   // The site may have sent all chunks before we learn that the list of them is written.

@@ -70,13 +70,13 @@ bool Admission::Continues(const v1::Join& join, const RunRules& rules) const {
 }
 
 JoinDecision Admission::Refuse(const core::SiteId& site, const DoubtFound& found, int64_t now_ms, RunRules& rules,
-                               Outbox& outbox) {
+                               Ready& ready) {
   const bool is_final = new_run_ && found.doubt == Doubt::kUnknownLineage;
   const bool completes = found.doubt == Doubt::kHistoryLost && may_lose_its_end_;
   JoinDecision decision{.reason = found.text, .retry_after_ms = completes ? kNotToldMs : Strangers::kAskAgainMs};
   if (is_final) return {.reason = found.text, .retry_after_ms = 0};
   if (strangers_.Note(site, found, now_ms)) {
-    outbox.Note(std::string(DoubtName(found.doubt)), site, -1, found.text);
+    ready.Note(std::string(DoubtName(found.doubt)), site, -1, found.text);
     if (found.doubt == Doubt::kHistoryLost) {
       rules.Handle(HoldRun{Hold::kDoubt,
                            absl::StrCat("site ", site, ": ", found.text, "; causewayctl resume goes on without that")},
@@ -86,7 +86,7 @@ JoinDecision Admission::Refuse(const core::SiteId& site, const DoubtFound& found
   return decision;
 }
 
-void Admission::NoteElsewhere(const v1::Context& context, int64_t now_ms, Outbox& outbox) {
+void Admission::NoteElsewhere(const v1::Context& context, int64_t now_ms, Ready& ready) {
   const std::string& own = claims_.own().lineage;
   if (!CheckProtocol(context).ok() || !core::IsValidName(context.site())) return;
   if (context.lineage().empty() || !claims_.IsOfAnother(context) || context.lineage() == claims_.own().continues)
@@ -96,7 +96,7 @@ void Admission::NoteElsewhere(const v1::Context& context, int64_t now_ms, Outbox
                                       " has welcomed it, this one is of lineage ", own,
                                       ": two coordinators answer at one address. Stop one of the two")};
   const std::string& site = context.site();
-  if (strangers_.Note(site, found, now_ms)) outbox.Note(std::string(DoubtName(found.doubt)), site, -1, found.text);
+  if (strangers_.Note(site, found, now_ms)) ready.Note(std::string(DoubtName(found.doubt)), site, -1, found.text);
 }
 
 Outcome Admission::Decide(const v1::Join& join, const absl::Status& may_join, bool continues, int64_t now_ms,
@@ -153,13 +153,12 @@ absl::StatusOr<core::SiteData> Admission::CheckData(const v1::Join& join, const 
   return data;
 }
 
-void Admission::DeclareData(const core::SiteId& site, const core::SiteData& data, const RunRules& rules,
-                            Outbox& outbox) {
-  if (data_.Declare(site, data, rules.state())) outbox.Store(data_.known());
+void Admission::DeclareData(const core::SiteId& site, const core::SiteData& data, const RunRules& rules, Ready& ready) {
+  if (data_.Declare(site, data, rules.state())) ready.entry.data = data_.known();
 }
 
-void Admission::ForgetData(const core::SiteId& site, Outbox& outbox) {
-  if (data_.Forget(site)) outbox.Store(data_.known());
+void Admission::ForgetData(const core::SiteId& site, Ready& ready) {
+  if (data_.Forget(site)) ready.entry.data = data_.known();
 }
 
 v1::Welcome Admission::Welcome(const v1::Join& join, const JoinDecision& decision, bool continues,

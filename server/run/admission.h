@@ -20,7 +20,7 @@
 #include "server/rounds/strangers.h"
 #include "server/run/claims.h"
 #include "server/run/model_bounds.h"
-#include "server/run/outbox.h"
+#include "server/run/ready.h"
 
 namespace causeway::server {
 
@@ -52,10 +52,9 @@ class Admission {
   absl::StatusOr<core::SiteData> CheckData(const v1::Join& join, const RunRules& rules) const;
 
   // Refuses the joiner, which waits with its parameters until an operator has decided.
-  JoinDecision Refuse(const core::SiteId& site, const DoubtFound& found, int64_t now_ms, RunRules& rules,
-                      Outbox& outbox);
+  JoinDecision Refuse(const core::SiteId& site, const DoubtFound& found, int64_t now_ms, RunRules& rules, Ready& ready);
   // Notes the transfer of a site whose context names another lineage: another coordinator has welcomed it.
-  void NoteElsewhere(const v1::Context& context, int64_t now_ms, Outbox& outbox);
+  void NoteElsewhere(const v1::Context& context, int64_t now_ms, Ready& ready);
   // The rules' decision, if `may_join` is OK.
   Outcome Decide(const v1::Join& join, const absl::Status& may_join, bool continues, int64_t now_ms, RunRules& rules);
 
@@ -66,8 +65,8 @@ class Admission {
   // ---- The sites' data ----
   void RestoreData(core::DataOfSites known) { data_ = DataFact(config_.data, std::move(known)); }
   // Data of a run without sites gives way, as a model does. REQUIRES: the joiner does not count as in the run yet.
-  void DeclareData(const core::SiteId& site, const core::SiteData& data, const RunRules& rules, Outbox& outbox);
-  void ForgetData(const core::SiteId& site, Outbox& outbox);
+  void DeclareData(const core::SiteId& site, const core::SiteData& data, const RunRules& rules, Ready& ready);
+  void ForgetData(const core::SiteId& site, Ready& ready);
   const DataFact& data() const { return data_; }
 
   const Strangers& strangers() const { return strangers_; }

@@ -31,7 +31,7 @@ std::optional<RoundCodecs> Decisions::DecideCodecs(const CloseRound& round, RunP
       codecs_.Decide(round.fragment, round.base, run.rules.ActiveSites(), std::ssize(round.contributors));
   for (const std::string& change : codecs_.TakeChanges()) {
     spdlog::info("codec {}", change);
-    run.outbox.Note("codec", change);
+    run.ready.Note("codec", change);
   }
   return codecs;
 }
@@ -66,17 +66,16 @@ void Decisions::Carry(const CloseRound& action, RunParts& run) {
   std::string& noted = noted_reasons_[action.fragment];
   if (noted != reason) spdlog::info("fragment {}: rounds close as {}", action.fragment, action.reason);
   noted = std::move(reason);
-  run.outbox.Note(
+  run.ready.Note(
       "round", "", action.fragment,
       absl::StrCat("version ", action.base + 1, ": ", action.reason, ": ",
                    absl::StrJoin(round.contributors, ", ", [](std::string* out, const RoundRecord::Contributor& c) {
                      absl::StrAppend(out, c.site, " (base ", c.base, ", weight ", c.weight, ")");
                    })));
-  run.outbox.StateChanged();
+  run.ready.state_changed = true;
   job.round = round;
-  run.outbox.Store(std::move(round));
-  run.outbox.Then(
-      [this, job = std::make_shared<MergeJob>(std::move(job))] { model_.parameters()->Merge(std::move(*job)); });
+  run.ready.entry.decided.push_back(std::move(round));
+  run.ready.effects.emplace_back(effect::Merge{model_.parameters(), std::move(job)});
 }
 
 std::string Decisions::WhyMissed(const CloseRound& action, const SiteId& site, const SiteRecord& record,

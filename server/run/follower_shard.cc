@@ -9,14 +9,14 @@
 
 namespace causeway::server {
 
-void FollowerShard::Note(const RunRules& rules, const ModelFact& model, Outbox& outbox) {
+void FollowerShard::Note(const RunRules& rules, const ModelFact& model, Ready& ready) {
   ShardReport report = rules.report();
   if (model.known()) report.generation = model.generation();
-  if (report_.Note(report)) outbox.Then([this, report] { report_.MakeDurable(report); });
+  if (report_.Note(report)) ready.effects.emplace_back(effect::Durable{report});
 }
 
 absl::StatusOr<FollowerShard::News> FollowerShard::Take(const v1::MembershipUpdate& update, const RunRules& rules,
-                                                        ModelFact& model, Outbox& outbox) {
+                                                        ModelFact& model, Ready& ready) {
   if (update.run_id() != options_.config.run_id) {
     return absl::FailedPreconditionError(
         absl::StrCat("shard 0: expected run ", options_.config.run_id, ", got ", update.run_id()));
@@ -32,7 +32,7 @@ absl::StatusOr<FollowerShard::News> FollowerShard::Take(const v1::MembershipUpda
     return News::kLater;
   }
   ASSIGN_OR_RETURN(const bool another, FollowModel(update, rules, model));
-  if (membership != membership_) outbox.StateChanged();
+  if (membership != membership_) ready.state_changed = true;
   membership_ = std::move(membership);
   return another ? News::kAnotherModel : News::kMembership;
 }

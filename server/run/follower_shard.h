@@ -8,7 +8,7 @@
 #include "core/membership.h"
 #include "server/rounds/model_fact.h"
 #include "server/rounds/run_rules.h"
-#include "server/run/outbox.h"
+#include "server/run/ready.h"
 #include "server/run/run_options.h"
 #include "server/run/shard_reports.h"
 
@@ -25,13 +25,12 @@ class FollowerShard {
   };
   // Takes shard 0's word, also that about the model, into `model`. FAILED_PRECONDITION: it is of another run, or does
   // not fit what was trained here.
-  absl::StatusOr<News> Take(const v1::MembershipUpdate& update, const RunRules& rules, ModelFact& model,
-                            Outbox& outbox);
+  absl::StatusOr<News> Take(const v1::MembershipUpdate& update, const RunRules& rules, ModelFact& model, Ready& ready);
   std::optional<v1::MembershipUpdate> TakeLate() { return std::exchange(late_, std::nullopt); }
   const core::Membership& membership() const { return membership_; }
 
   // Reports to shard 0 what is news, once it is durable.
-  void Note(const RunRules& rules, const ModelFact& model, Outbox& outbox);
+  void Note(const RunRules& rules, const ModelFact& model, Ready& ready);
 
  private:
   absl::StatusOr<bool> FollowModel(const v1::MembershipUpdate& update, const RunRules& rules, ModelFact& model) const;

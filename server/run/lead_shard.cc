@@ -27,24 +27,24 @@ v1::MembershipUpdate LeadShard::MakeUpdate(const ModelFact& model) const {
   return update;
 }
 
-void LeadShard::Note(const RunRules& rules, const ModelFact& model, Outbox& outbox) {
+void LeadShard::Note(const RunRules& rules, const ModelFact& model, Ready& ready) {
   if (options_.shard.alone()) return;
   core::Membership membership = rules.membership();
   if (membership == told_ && told_generation_ == model.generation()) return;
   told_ = std::move(membership);
   told_generation_ = model.generation();
-  outbox.StateChanged();
+  ready.state_changed = true;
   const auto update = std::make_shared<const v1::MembershipUpdate>(MakeUpdate(model));
-  for (const auto& peer : followers_) outbox.Then([peer, update] { peer->Send(*update); });
+  for (const auto& peer : followers_) ready.effects.emplace_back(effect::Tell{peer, update});
 }
 
 void LeadShard::Begin(const std::shared_ptr<ShardPeer>& peer, const RunRules& rules, const ModelFact& model,
-                      Outbox& outbox) {
-  Note(rules, model, outbox);
+                      Ready& ready) {
+  Note(rules, model, ready);
   followers_.push_back(peer);
-  v1::MembershipUpdate first = MakeUpdate(model);
-  first.set_run_config(options_.run_config);
-  outbox.Then([peer, first = std::move(first)] { peer->Send(first); });
+  const auto first = std::make_shared<v1::MembershipUpdate>(MakeUpdate(model));
+  first->set_run_config(options_.run_config);
+  ready.effects.emplace_back(effect::Tell{peer, first});
 }
 
 void LeadShard::End(const ShardPeer* peer) {

@@ -10,17 +10,10 @@
 #include "core/membership.h"
 #include "server/rounds/model_fact.h"
 #include "server/rounds/run_rules.h"
-#include "server/run/outbox.h"
+#include "server/run/ready.h"
 #include "server/run/run_options.h"
 
 namespace causeway::server {
-
-// Another shard's end of a Follow stream, as shard 0 sees it. Thread-safe, does not block.
-class ShardPeer {
- public:
-  virtual ~ShardPeer() = default;
-  virtual void Send(const v1::MembershipUpdate& update) = 0;
-};
 
 // FAILED_PRECONDITION if the caller is no other shard of this run, or this one is not shard 0.
 absl::Status CheckFollower(const v1::Context& context, const RunOptions& options);
@@ -29,10 +22,10 @@ class LeadShard {
  public:
   explicit LeadShard(const RunOptions& options) : options_(options) {}
 
-  void Begin(const std::shared_ptr<ShardPeer>& peer, const RunRules& rules, const ModelFact& model, Outbox& outbox);
+  void Begin(const std::shared_ptr<ShardPeer>& peer, const RunRules& rules, const ModelFact& model, Ready& ready);
   void End(const ShardPeer* peer);
   // Tells the followers, if there is news.
-  void Note(const RunRules& rules, const ModelFact& model, Outbox& outbox);
+  void Note(const RunRules& rules, const ModelFact& model, Ready& ready);
 
  private:
   v1::MembershipUpdate MakeUpdate(const ModelFact& model) const;

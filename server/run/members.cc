@@ -51,13 +51,13 @@ void Members::Silent(const core::SiteId& site, int64_t now_ms) {
   sites_[site].member.silent_ms = now_ms;
 }
 
-void Members::Drop(const core::SiteId& site, Outbox& outbox) {
+void Members::Drop(const core::SiteId& site, Ready& ready) {
   Member& member = sites_[site].member;
   core::Progress progress = *member.progress;
   progress.in_flight.clear();
   member.progress = std::make_shared<const core::Progress>(std::move(progress));
   member.silent_ms.reset();
-  Close(site, outbox);
+  Close(site, ready);
 }
 
 void Members::Restore(const core::RoundState& state, int64_t now_ms) {
@@ -86,20 +86,20 @@ bool Members::Complain(const core::SiteId& site, std::optional<Member::Complaint
   return !noted;
 }
 
-void Members::Close(const core::SiteId& site, Outbox& outbox) {
-  if (auto peer = TakePeer(sites_[site])) outbox.Then([peer = std::move(peer)] { peer->Close(); });
+void Members::Close(const core::SiteId& site, Ready& ready) {
+  if (auto peer = TakePeer(sites_[site])) ready.effects.emplace_back(effect::Close{std::move(peer), site});
 }
 
-void Members::CloseAll(Outbox& outbox) {
-  for (const auto& [site, here] : sites_) Close(site, outbox);
+void Members::CloseAll(Ready& ready) {
+  for (const auto& [site, here] : sites_) Close(site, ready);
 }
 
-void Members::Send(const core::SiteId& site, const v1::CoordinatorMessage& message, Outbox& outbox) {
-  if (const auto& peer = sites_[site].peer) outbox.Then([peer, message] { peer->Send(message); });
+void Members::Send(const core::SiteId& site, const v1::CoordinatorMessage& message, Ready& ready) {
+  if (const auto& peer = sites_[site].peer) ready.effects.emplace_back(effect::Send{peer, site, message});
 }
 
-void Members::SendToAll(const v1::CoordinatorMessage& message, Outbox& outbox) {
-  for (auto& [site, here] : sites_) Send(site, message, outbox);
+void Members::SendToAll(const v1::CoordinatorMessage& message, Ready& ready) {
+  for (auto& [site, here] : sites_) Send(site, message, ready);
 }
 
 }  // namespace causeway::server

@@ -12,19 +12,11 @@
 #include "core/ids.h"
 #include "core/membership.h"
 #include "core/progress.h"
-#include "server/run/outbox.h"
+#include "server/run/ready.h"
 #include "server/status/status_snapshot.h"
 #include "transport/link_meter.h"
 
 namespace causeway::server {
-
-// The site's end of a control stream, as the coordinator sees it. Thread-safe, does not block.
-class SitePeer {
- public:
-  virtual ~SitePeer() = default;
-  virtual void Send(const v1::CoordinatorMessage& message) = 0;
-  virtual void Close() = 0;  // after the pending messages
-};
 
 // Payload bytes of one site, from and to it.
 struct SiteMeters {
@@ -68,14 +60,14 @@ class Members {
   void Join(const core::SiteId& site, const core::SessionId& session, const std::shared_ptr<SitePeer>& peer,
             bool resumed, int64_t now_ms);
   void Silent(const core::SiteId& site, int64_t now_ms);  // its stream broke
-  void Drop(const core::SiteId& site, Outbox& outbox);    // it is out of the run
-  // Ends the site's stream, or all, once what is in the outbox is durable; messages do not reach it from now on.
-  void Close(const core::SiteId& site, Outbox& outbox);
-  void CloseAll(Outbox& outbox);
+  void Drop(const core::SiteId& site, Ready& ready);      // it is out of the run
+  // Ends the site's stream, or all, once what is in the ready is durable; messages do not reach it from now on.
+  void Close(const core::SiteId& site, Ready& ready);
+  void CloseAll(Ready& ready);
 
-  // Sends the message once the outbox is durable. A site without a stream hears nothing.
-  void Send(const core::SiteId& site, const v1::CoordinatorMessage& message, Outbox& outbox);
-  void SendToAll(const v1::CoordinatorMessage& message, Outbox& outbox);
+  // Sends the message once the ready is durable. A site without a stream hears nothing.
+  void Send(const core::SiteId& site, const v1::CoordinatorMessage& message, Ready& ready);
+  void SendToAll(const v1::CoordinatorMessage& message, Ready& ready);
 
   void Restore(const core::RoundState& state, int64_t now_ms);
   void Sample(int64_t now_ms);  // samples the meters

@@ -68,9 +68,12 @@ absl::StatusOr<Upload> OpenUploads::Begin(const v1::UploadHeader& header, RunPar
   return Upload{.contribution = arriving.contribution, .meters = run.members[site].meters};
 }
 
-void OpenUploads::Complete(const v1::UploadHeader& header, const Upload& upload, const OnVerdict& verdict,
-                           RunParts& run, Perform perform) {
+void OpenUploads::Complete(const v1::UploadHeader& header, const Upload& upload,
+                           const std::shared_ptr<UploadPeer>& peer, RunParts& run, Perform perform) {
   const core::SiteId& site = header.context().site();
+  const auto answer = [&](v1::Verdict verdict) {
+    run.ready.effects.emplace_back(effect::Answer{peer, site, header.fragment(), std::move(verdict)});
+  };
   core::Admitted admitted = AdmittedOf(header);
   const absl::Status status =
       run.rules.CheckContribution(site, header.context().session(), header.fragment(), admitted);
@@ -80,14 +83,14 @@ void OpenUploads::Complete(const v1::UploadHeader& header, const Upload& upload,
     if (absl::IsInvalidArgument(status)) {
       Refuse(header, {.contribution = admitted, .why = std::string(status.message()), .too_long = false}, run, perform);
     }
-    run.outbox.Then([verdict, answer = VerdictOf(status)] { verdict(answer); });
+    answer(VerdictOf(status));
     if (upload.contribution != nullptr && !absl::IsAlreadyExists(status))
       Forget(header.fragment(), site, upload, run.rules.state());
     return;
   }
   const OpenUploads::Arriving* const arriving = Find(header.fragment(), site);
   if (upload.contribution == nullptr || arriving == nullptr || arriving->contribution != upload.contribution) {
-    run.outbox.Then([verdict] { verdict(Refused("the site has begun this contribution anew")); });
+    answer(Refused("the site has begun this contribution anew"));
     return;
   }
   const core::Admitted says = admitted;
@@ -96,7 +99,7 @@ void OpenUploads::Complete(const v1::UploadHeader& header, const Upload& upload,
   const int64_t parameters = model_.fact().map().fragment(header.fragment()).parameters;
   if (const auto why = run.rules.WhyTooLong(site, header.fragment(), admitted, parameters)) {
     Refuse(header, {.contribution = admitted, .why = *why}, run, perform);
-    run.outbox.Then([verdict, why = *why] { verdict(Refused(why)); });
+    answer(Refused(*why));
     Forget(header.fragment(), site, upload, run.rules.state());
     return;
   }
@@ -104,7 +107,7 @@ void OpenUploads::Complete(const v1::UploadHeader& header, const Upload& upload,
   for (const std::string& chunk : upload.contribution->chunks()) {
     record.chunks.push_back(ChunkPtr(upload.contribution, &chunk));  // shares the contribution's life
   }
-  run.outbox.Store(std::move(record));
+  run.ready.entry.admitted.push_back(std::move(record));
   const int64_t now_ms = clock_.NowMs();
   const int64_t begun_ms = arriving->begun_ms;
   figures_.Arrived(header.fragment(), run.rules.state().versions[header.fragment()] + 1, site, begun_ms);
@@ -113,22 +116,22 @@ void OpenUploads::Complete(const v1::UploadHeader& header, const Upload& upload,
                             .norm = admitted.norm,
                             .doubted = WhyDoubted(says, admitted)};
   if (run.rules.state().sites.at(site).quarantined) {
-    run.outbox.Note("release", site, -1, "its contribution is of the usual length again");
-    run.outbox.StateChanged();
+    run.ready.Note("release", site, -1, "its contribution is of the usual length again");
+    run.ready.state_changed = true;
   }
   const ContributionAdmitted event{site, header.fragment(), admitted, now_ms - begun_ms, parameters};
   perform(run.rules.Handle(event, now_ms).actions);
-  run.outbox.Then([verdict] { verdict(AdmittedVerdict()); });
+  answer(AdmittedVerdict());
 }
 
 void OpenUploads::Refuse(const v1::UploadHeader& header, const Upload& upload, const std::string& why,
-                         const OnVerdict& verdict, RunParts& run, Perform perform) {
+                         const std::shared_ptr<UploadPeer>& peer, RunParts& run, Perform perform) {
   const core::SiteId& site = header.context().site();
   const core::Admitted admitted = AdmittedOf(header);
   if (run.rules.CheckContribution(site, header.context().session(), header.fragment(), admitted).ok()) {
     Refuse(header, {.contribution = admitted, .why = why, .too_long = false}, run, perform);
   }
-  run.outbox.Then([verdict, why] { verdict(Refused(why)); });
+  run.ready.effects.emplace_back(effect::Answer{peer, site, header.fragment(), Refused(why)});
   Forget(header.fragment(), site, upload, run.rules.state());
 }
 
@@ -139,17 +142,17 @@ void OpenUploads::Refuse(const v1::UploadHeader& header, ContributionRefused ref
                             .base = refused.contribution.base,
                             .norm = refused.contribution.norm,
                             .refused = refused.why};
-  run.outbox.StateChanged();
+  run.ready.state_changed = true;
   const bool was_quarantined = run.rules.state().sites.at(site).quarantined;  // it is known for what it sends
   if (!was_quarantined) {
     spdlog::warn("site {}: its contribution to fragment {} is refused: {}", site, refused.fragment, refused.why);
-    run.outbox.Note("refuse", site, refused.fragment, refused.why);
+    run.ready.Note("refuse", site, refused.fragment, refused.why);
   }
   perform(run.rules.Handle(refused, clock_.NowMs()).actions);
   const core::SiteRecord& record = run.rules.state().sites.at(site);
   if (!record.quarantined || was_quarantined) return;
   spdlog::error("site {}: {}", site, record.reason);
-  run.outbox.Note("quarantine", site, -1, record.reason);
+  run.ready.Note("quarantine", site, -1, record.reason);
 }
 
 // Forgets a refused contribution: its site may send another one of the same base.

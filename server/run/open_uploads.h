@@ -33,9 +33,6 @@ struct Upload {
   std::shared_ptr<Contribution> contribution;  // nullptr: the verdict needs no chunk
   std::shared_ptr<SiteMeters> meters;
 };
-// Called on the journal's thread, once the verdict is durable. Not OK: the stream ends with this status.
-using OnVerdict = std::function<void(const absl::StatusOr<v1::Verdict>&)>;
-
 v1::Verdict AdmittedVerdict();
 
 class OpenUploads {
@@ -57,12 +54,12 @@ class OpenUploads {
   // ABORTED: the header is of an earlier stay. A contribution that the rules refuse needs no chunk.
   absl::StatusOr<Upload> Begin(const v1::UploadHeader& header, RunParts& run);
   // Every chunk is here, or none is needed. `perform` carries out the rules' actions.
-  void Complete(const v1::UploadHeader& header, const Upload& upload, const OnVerdict& verdict, RunParts& run,
-                Perform perform);
+  void Complete(const v1::UploadHeader& header, const Upload& upload, const std::shared_ptr<UploadPeer>& peer,
+                RunParts& run, Perform perform);
 
   // Refuses an upload whose chunks cannot be taken; the round does not expect it any more.
-  void Refuse(const v1::UploadHeader& header, const Upload& upload, const std::string& why, const OnVerdict& verdict,
-              RunParts& run, Perform perform);
+  void Refuse(const v1::UploadHeader& header, const Upload& upload, const std::string& why,
+              const std::shared_ptr<UploadPeer>& peer, RunParts& run, Perform perform);
 
   const Arriving* Find(core::FragmentId fragment, const core::SiteId& site) const;  // null: none
   // Restores the contributions that an earlier life had admitted to the open round. DATA_LOSS names the segment.

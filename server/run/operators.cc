@@ -13,7 +13,7 @@ namespace {
 
 using Change = v1::ChangeRunRequest;
 
-void SendDrain(const core::SiteId& site, RunParts& run) { run.members.Send(site, DrainMessage(), run.outbox); }
+void SendDrain(const core::SiteId& site, RunParts& run) { run.members.Send(site, DrainMessage(), run.ready); }
 
 absl::StatusOr<RunEvent> EventOf(Change::Change change) {
   switch (change) {
@@ -42,8 +42,8 @@ absl::Status Operators::Drain(const core::SiteId& site) {
   RETURN_IF_ERROR(CheckLeads("drain"));
   return run_.Ask([&](RunParts& run, Actions&) -> absl::Status {
     RETURN_IF_ERROR(run.rules.Handle(DrainSite{site, "asked to leave"}, options_.clock->NowMs()).status);
-    run.outbox.StateChanged();
-    run.outbox.Note("drain", site, -1, "asked to leave");
+    run.ready.state_changed = true;
+    run.ready.Note("drain", site, -1, "asked to leave");
     SendDrain(site, run);
     return absl::OkStatus();
   });
@@ -57,8 +57,8 @@ absl::Status Operators::ChangeRun(Change::Change change) {
     }
     ASSIGN_OR_RETURN(const RunEvent event, EventOf(change));
     RETURN_IF_ERROR(run.rules.Handle(event, options_.clock->NowMs()).status);
-    run.outbox.StateChanged();
-    run.outbox.Note(name, "by an operator");
+    run.ready.state_changed = true;
+    run.ready.Note(name, "by an operator");
     for (const auto& [site, record] : run.rules.state().sites) {
       if (record.state == core::SiteState::kDraining) SendDrain(site, run);
     }
@@ -72,12 +72,12 @@ absl::Status Operators::Release(const core::SiteId& site) {
     Outcome outcome = run.rules.Handle(ReleaseSite{site}, options_.clock->NowMs());
     RETURN_IF_ERROR(outcome.status);
     actions = std::move(outcome.actions);
-    run.outbox.StateChanged();
+    run.ready.state_changed = true;
     for (const auto& [name, record] : run.rules.state().sites) {
       if (!site.empty() && name != site) continue;
       if (Member* const member = run.members.Find(name)) member->norm = {};
     }
-    run.outbox.Note("release", site, -1, "by an operator: it starts from the anchor");
+    run.ready.Note("release", site, -1, "by an operator: it starts from the anchor");
     return absl::OkStatus();
   });
 }
@@ -102,8 +102,8 @@ absl::StatusOr<std::vector<core::Version>> Operators::RollBack(core::Version ver
     Outcome outcome = run.rules.Handle(RollBackRun{version, run_tokens}, options_.clock->NowMs());
     RETURN_IF_ERROR(outcome.status);
     actions = std::move(outcome.actions);
-    run.outbox.StateChanged();
-    run.outbox.Note("rollback", absl::StrCat("to version ", version, ", by an operator"));
+    run.ready.state_changed = true;
+    run.ready.Note("rollback", absl::StrCat("to version ", version, ", by an operator"));
     spdlog::warn("the run is rolled back to version {}", version);
     versions = run.rules.state().versions;
     return absl::OkStatus();
@@ -133,7 +133,7 @@ absl::StatusOr<std::vector<core::SettingsRevision>> Operators::ChangeSettings(
 
 absl::Status Operators::RecordCommand(const std::string& text) {
   return run_.Ask([&](RunParts& run, Actions&) -> absl::Status {
-    run.outbox.Note("command", text);
+    run.ready.Note("command", text);
     return absl::OkStatus();
   });
 }

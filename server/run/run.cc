@@ -19,7 +19,7 @@ void Notices::Note(RunParts& run) {
     held_ = held;
     v1::CoordinatorMessage message;
     message.mutable_hold()->set_held(held);
-    run.members.SendToAll(message, run.outbox);
+    run.members.SendToAll(message, run.ready);
   }
   const std::string reason = run.rules.Reason();
   if (reason == reason_) return;
@@ -27,8 +27,8 @@ void Notices::Note(RunParts& run) {
   if (reason.empty()) return;
   const char* const state = RunStateName(run.rules.run_state());
   spdlog::info("{}: {}", state, reason);
-  run.outbox.Note("run", absl::StrCat(state, ": ", reason));
-  run.members.SendToAll(transport::NoticeOf(reason), run.outbox);
+  run.ready.Note("run", absl::StrCat(state, ": ", reason));
+  run.members.SendToAll(transport::NoticeOf(reason), run.ready);
 }
 namespace {
 
@@ -51,7 +51,7 @@ std::variant<LeadShard, FollowerShard> RoleOf(const RunOptions& options, OwnRepo
 
 }  // namespace
 
-Run::Run(const RunOptions& options, Journal& journal, RunFigures& figures, OwnReport& report,
+Run::Run(const RunOptions& options, Journal& journal, RunFigures& figures, DurableFacts& durable,
          RunModel::Listeners listeners)
     : settings(options.config),
       admission(options.config, options.shard, options.bounds, options.new_run,
@@ -62,7 +62,8 @@ Run::Run(const RunOptions& options, Journal& journal, RunFigures& figures, OwnRe
       decisions(settings, *options.clock, model, codecs, uploads, figures),
       options_(options),
       journal_(journal),
-      shard_(RoleOf(options, report)),
+      durable_(durable),
+      shard_(RoleOf(options, durable.report)),
       model(settings, &journal, std::move(listeners)) {}
 
 // ---- Settings ----
@@ -74,7 +75,7 @@ absl::Status Run::RestoreSettings(const core::SettingsChain& stored) {
     ASSIGN_OR_RETURN(core::RunConfig config, options_.settings.read(revision.run_config));
     settings.Add(revision, std::move(config));
   }
-  durable_revision_ = settings.revision();
+  durable_.revision = settings.revision();
   return absl::OkStatus();
 }
 
@@ -171,19 +172,19 @@ absl::StatusOr<std::vector<core::SettingsRevision>> Run::ChangeSettings(const v1
   for (size_t i = 0; i < revisions.size(); ++i) {
     const core::SettingsRevision& one = revisions[i];
     settings.Add(one, std::move(configs[i]));
-    outbox.Store(one);
-    outbox.Note(
-        "set", absl::StrCat("revision ", one.number, ", from step ", one.step, ": ", absl::StrJoin(one.changes, ", ")));
+    ready.entry.settings.revisions.push_back(one);
+    ready.Note("set",
+               absl::StrCat("revision ", one.number, ", from step ", one.step, ": ", absl::StrJoin(one.changes, ", ")));
   }
-  outbox.StateChanged();
-  outbox.Then([this, number = revisions.back().number] { durable_revision_ = number; });
+  ready.state_changed = true;
+  ready.effects.emplace_back(effect::Durable{revisions.back().number});
   for (const core::SettingsRevision& one : revisions) TellRules(one, goes_on, options_.clock->NowMs());
   return revisions;
 }
 
 std::vector<core::SettingsRevision> Run::SettingsAfter(int64_t number) const {
   std::vector<core::SettingsRevision> later = settings.After(number);
-  std::erase_if(later, [this](const core::SettingsRevision& one) { return one.number > durable_revision_; });
+  std::erase_if(later, [this](const core::SettingsRevision& one) { return one.number > durable_.revision; });
   return later;
 }
 
@@ -204,10 +205,10 @@ void Run::Restore(const StoredRun& stored, int64_t now_ms) {
   for (const core::SettingsRevision& revision : settings.After(0)) {
     TellRules(revision, /*goes_on=*/false, now_ms);
   }
-  outbox.Note("start", absl::StrCat("epoch ", journal_.identity().epoch));
+  ready.Note("start", absl::StrCat("epoch ", journal_.identity().epoch));
   for (const std::string& repaired : journal_.repaired()) {
     spdlog::warn("{}", repaired);
-    outbox.Note("repair", repaired);
+    ready.Note("repair", repaired);
   }
   Publish();
 }
@@ -243,22 +244,22 @@ void Run::BeginModel() {
   uploads.Reset(model.fact().map().num_fragments());
   seeding.Void();
   codecs.SetMap(model.fact().map());
-  model.Begin(outbox);
+  model.Begin(ready);
 }
 
 absl::Status Run::Follow(const v1::MembershipUpdate& update, int64_t now_ms) {
   const bool had_seed = model.fact().stays();
-  ASSIGN_OR_RETURN(const FollowerShard::News news, follower()->Take(update, *rules, model.fact(), outbox));
+  ASSIGN_OR_RETURN(const FollowerShard::News news, follower()->Take(update, *rules, model.fact(), ready));
   if (news == FollowerShard::News::kLater) return absl::OkStatus();
   if (news == FollowerShard::News::kAnotherModel) {
     spdlog::info("the model is generation {}, as shard 0 says", model.fact().generation());
     if (had_seed) {
-      outbox.Note("withdrawn", "the initial parameters: shard 0 has another model, no site has trained this");
+      ready.Note("withdrawn", "the initial parameters: shard 0 has another model, no site has trained this");
     }
-    model.Store(outbox);
+    model.Store(ready);
     BeginModel();
     rules->Handle(ModelReplaced{}, now_ms);
-    members.CloseAll(outbox);  // sites that were welcomed to another model come back, and are welcomed to this one
+    members.CloseAll(ready);  // sites that were welcomed to another model come back, and are welcomed to this one
   }
   Apply(MembershipChanged{follower()->membership()}, now_ms);
   Publish();
@@ -268,8 +269,8 @@ absl::Status Run::Follow(const v1::MembershipUpdate& update, int64_t now_ms) {
 void Run::Publish() {
   RunParts parts = Parts();
   notices_.Note(parts);
-  std::visit([this](auto& shard) { shard.Note(*rules, model.fact(), outbox); }, shard_);
-  outbox.Publish(rules->state(), journal_);
+  std::visit([this](auto& shard) { shard.Note(*rules, model.fact(), ready); }, shard_);
+  Commit(std::exchange(ready, {}), rules->state(), durable_, journal_);
 }
 
 void Run::Apply(const RunEvent& event, int64_t now_ms) { Perform(rules->Handle(event, now_ms).actions); }
@@ -291,23 +292,23 @@ void Run::Do(const RequestSeed& action) {
     // Parts sent by another seeder so far are void.
     const bool another = model.fact().ExpectSeedFrom(action.site, rules->state().sites.at(action.site).session);
     if (another || !seeding.expects()) seeding.Expect(model.fact().map().num_fragments());
-    if (another) model.Store(outbox);
+    if (another) model.Store(ready);
   }
   spdlog::info("site {}: the initial parameters are requested from it", action.site);
   v1::CoordinatorMessage message;
   message.mutable_seed_request();
-  members.Send(action.site, message, outbox);
+  members.Send(action.site, message, ready);
 }
 
 void Run::Do(const Enter& action) {
   const std::string where =
       follower() != nullptr ? "where shard 0 has put it" : absl::StrCat("after step ", action.entry.step);
   spdlog::info("site {}: enters {}", action.site, where);
-  outbox.StateChanged();
-  outbox.Note("enter", action.site, -1, where);
+  ready.state_changed = true;
+  ready.Note("enter", action.site, -1, where);
   v1::CoordinatorMessage message;
   transport::ToProto(action.entry, message.mutable_entry());
-  members.Send(action.site, message, outbox);
+  members.Send(action.site, message, ready);
 }
 
 void Run::Do(const CloseRound& action) {
@@ -317,18 +318,18 @@ void Run::Do(const CloseRound& action) {
 
 void Run::Do(const Dropped& action) {
   spdlog::info("site {}: is out of the run: {}", action.site, action.reason);
-  outbox.StateChanged();
-  outbox.Note("drop", action.site, -1, action.reason);
+  ready.state_changed = true;
+  ready.Note("drop", action.site, -1, action.reason);
   uploads.Forget(action.site, rules->state());
-  members.Drop(action.site, outbox);
+  members.Drop(action.site, ready);
 }
 
 void Run::Do(const Forgotten& action) {
   spdlog::warn("site {}: its name is given up: the run has {} sites, and it has been gone for the longest time",
                action.site, core::kMaxSites);
-  outbox.StateChanged();
-  outbox.Note("forget", action.site, -1, "if it comes back, it starts from the anchor");
-  admission.ForgetData(action.site, outbox);
+  ready.state_changed = true;
+  ready.Note("forget", action.site, -1, "if it comes back, it starts from the anchor");
+  admission.ForgetData(action.site, ready);
   members.Erase(action.site);
   decisions.Forget(action.site);
 }

@@ -1,6 +1,6 @@
 // The objects of a run, under the lock of the exchange, and how a decision of the rules reaches them.
 //
-//   event ─► rules ─ Actions ─► Perform ─► uploads, members, model, … ─► outbox ─ Publish ─► journal
+//   event ─► rules ─ Actions ─► Perform ─► uploads, members, model, … ─► ready ─ Publish ─► journal
 //
 // One owner at a time, but for `model.parameters()`.
 #pragma once
@@ -23,7 +23,7 @@
 #include "server/run/lead_shard.h"
 #include "server/run/members.h"
 #include "server/run/open_uploads.h"
-#include "server/run/outbox.h"
+#include "server/run/ready.h"
 #include "server/run/run_codecs.h"
 #include "server/run/run_figures.h"
 #include "server/run/run_model.h"
@@ -40,7 +40,7 @@ namespace causeway::server {
 class Evaluations {
  public:
   void Restore(EvalLoss loss) { loss_ = std::move(loss); }
-  void Heard(const core::SiteId& site, const core::Progress& progress, const DataFact& data, Outbox& outbox) {
+  void Heard(const core::SiteId& site, const core::Progress& progress, const DataFact& data, Ready& ready) {
     if (!progress.eval_loss) return;
     if (data.EvaluatesForAll(site)) {
       loss_.latest = progress.eval_loss;
@@ -49,7 +49,7 @@ class Evaluations {
     } else {
       loss_.by_site[site] = {.loss = *progress.eval_loss, .versions = progress.eval_versions};
     }
-    outbox.Store(loss_);
+    ready.entry.eval_loss = loss_;
   }
   const EvalLoss& loss() const { return loss_; }
 
@@ -72,7 +72,7 @@ class Notices {
 class Run {
  public:
   // The arguments outlive this object.
-  Run(const RunOptions& options, Journal& journal, RunFigures& figures, OwnReport& report,
+  Run(const RunOptions& options, Journal& journal, RunFigures& figures, DurableFacts& durable,
       RunModel::Listeners listeners);
 
   // Restore: begins as an earlier life has left the run, or as a new run. RestoreFragments: then, if there are
@@ -85,9 +85,9 @@ class Run {
   absl::Status Follow(const v1::MembershipUpdate& update, int64_t now_ms);
 
   void Apply(const RunEvent& event, int64_t now_ms);  // passes the event to the rules, and performs what they decide
-  void Perform(const Actions& actions);               // collects their effects in the outbox
-  void Publish();                                     // commits the outbox, with what sites and shards have to hear
-  RunParts Parts() { return {*rules, members, outbox}; }
+  void Perform(const Actions& actions);               // collects their effects in the ready
+  void Publish();                                     // commits the ready, with what sites and shards have to hear
+  RunParts Parts() { return {*rules, members, ready}; }
 
   // One of the two is null: this is shard 0, or another.
   LeadShard* lead() { return std::get_if<LeadShard>(&shard_); }
@@ -108,7 +108,7 @@ class Run {
   Seeding seeding;
   RunCodecs codecs;
   Evaluations evaluations;
-  Outbox outbox;
+  Ready ready;
   OpenUploads uploads;
   Decisions decisions;
 
@@ -126,7 +126,7 @@ class Run {
 
   const RunOptions& options_;
   Journal& journal_;
-  std::atomic<int64_t> durable_revision_ = 0;
+  DurableFacts& durable_;
   Notices notices_;
   std::variant<LeadShard, FollowerShard> shard_;
 

@@ -15,7 +15,7 @@ absl::Status ShardCalls::BeginFollow(const v1::Context& context, const std::shar
   RETURN_IF_ERROR(CheckFollower(context, options_));
   exchange_.With([&](Run& run) {
     spdlog::info("shard {} follows", context.shard());
-    run.lead()->Begin(peer, *run.rules, run.model.fact(), run.outbox);
+    run.lead()->Begin(peer, *run.rules, run.model.fact(), run.ready);
     run.Publish();
   });
   return absl::OkStatus();
@@ -53,7 +53,7 @@ void StallWatch::Tick(int64_t now_ms, RunParts& run) {
   const std::string text = absl::StrCat("this process stood still for ", now_ms - from_ms,
                                         " ms; the sites' leases go on from where they were");
   spdlog::warn("{}", text);
-  run.outbox.Note("stall", text);
+  run.ready.Note("stall", text);
 }
 
 absl::StatusOr<std::unique_ptr<RunExchange>> RunExchange::Create(RunOptions options, Journal* journal,
@@ -70,7 +70,7 @@ RunExchange::RunExchange(RunOptions options, Journal* journal)
       started_ms_(options_.clock->NowMs()),
       stalls_(started_ms_, options_.config.membership.lease_ms),
       figures_(options_.clock),
-      run_(options_, *journal, figures_, report_,
+      run_(options_, *journal, figures_, durable_,
            {.merged = [this](const MergedRound& merged) { OnMerged(merged); },
             .failed = [this](const absl::Status& status) { Fail(status); }}) {}
 
@@ -99,7 +99,7 @@ absl::Status RunExchange::Begin(const StoredRun& stored) {
   core::MutexLock lock(mutex_);
   RETURN_IF_ERROR(run_.RestoreSettings(stored.settings));
   run_.Restore(stored, started_ms_);
-  report_.MakeNotedDurable();
+  durable_.report.MakeNotedDurable();
   return stored.rounds.seeded ? run_.RestoreFragments(stored.fragments, started_ms_) : absl::OkStatus();
 }
 
@@ -207,7 +207,7 @@ StatusSnapshot RunExchange::Status() const {
 void RunExchange::PublishStatus() {
   if (options_.board == nullptr) return;
   StatusSnapshot snapshot = Status();
-  report_.Show(snapshot);
+  durable_.report.Show(snapshot);
   options_.board->Publish(std::move(snapshot));
 }
 

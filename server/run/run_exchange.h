@@ -3,7 +3,7 @@
 //   reactors ── Join, chunks, … ──► SiteCalls, Transfers, ShardCalls, Operators
 //      ▲                               │ With(event), under the lock
 //      │                               ▼
-//      │                              Run: the rules' decisions reach its objects, and the outbox
+//      │                              Run: the rules' decisions reach its objects, and the ready
 //      │                               │ Publish
 //      │                               ▼
 //      ├── messages, verdicts ◄────── Journal (durable first)
@@ -98,7 +98,7 @@ class RunExchange {
   // The interfaces for each kind of caller.
   SiteCalls sites() { return {*this, options_, *journal_}; }
   Transfers transfers() { return {*this, options_, *journal_, figures_}; }
-  ShardCalls shards() { return {*this, options_, report_, shown_shards_}; }
+  ShardCalls shards() { return {*this, options_, durable_.report, shown_shards_}; }
   Operators operators() { return {*this, options_, *journal_}; }
 
   // Calls event(run) under the lock. The event publishes what it has changed.
@@ -137,7 +137,7 @@ class RunExchange {
   StallWatch stalls_ ABSL_GUARDED_BY(mutex_);
   int64_t sampled_ms_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  OwnReport report_;
+  DurableFacts durable_;
   ShownShards shown_shards_;
   RunFigures figures_;
   Run run_;  // under mutex_, except for functions marked constant

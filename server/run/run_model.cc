@@ -10,26 +10,26 @@
 
 namespace causeway::server {
 
-bool RunModel::Declare(const core::FragmentMap& map, const core::SiteId& site, Outbox& outbox) {
+bool RunModel::Declare(const core::FragmentMap& map, const core::SiteId& site, Ready& ready) {
   const uint64_t withdrawn = fact_.generation();
   if (!fact_.Declare(map)) return false;
   if (withdrawn > 0) {
-    outbox.Note(
+    ready.Note(
         "withdrawn", site, -1,
         absl::StrCat("generation ", withdrawn, " of the model: no site is left of it, and another one is brought"));
   }
-  outbox.Note("model", site, -1,
-              absl::StrCat("generation ", fact_.generation(), ": ", core::NumParameters(map.manifest()),
-                           " parameters in ", map.num_fragments(), " fragments"));
+  ready.Note("model", site, -1,
+             absl::StrCat("generation ", fact_.generation(), ": ", core::NumParameters(map.manifest()),
+                          " parameters in ", map.num_fragments(), " fragments"));
   return true;
 }
 
-void RunModel::Store(Outbox& outbox) const {
-  outbox.Store(
-      ModelRecord{.generation = fact_.generation(), .run = RunRecordOf(fact_.map()), .seeder = fact_.seeder()});
+void RunModel::Store(Ready& ready) const {
+  ready.entry.model =
+      ModelRecord{.generation = fact_.generation(), .run = RunRecordOf(fact_.map()), .seeder = fact_.seeder()};
 }
 
-void RunModel::Begin(Outbox& outbox) {
+void RunModel::Begin(Ready& ready) {
   const core::FragmentMap& map = fact_.map();
   welcome_.Clear();
   welcome_.set_generation(fact_.generation());
@@ -52,7 +52,7 @@ void RunModel::Begin(Outbox& outbox) {
                                                      .journal = &journal_,
                                                      .merged = listeners_.merged,
                                                      .failed = listeners_.failed});
-  outbox.Then([waiters = waiters_, generation = fact_.generation()] { waiters->BeginGeneration(generation); });
+  ready.effects.emplace_back(effect::NewGeneration{waiters_, fact_.generation()});
 }
 
 void RunModel::Describe(v1::RunDescription& description) const {

@@ -14,8 +14,8 @@
 #include "causeway/v1/coordinator.pb.h"
 #include "core/run_settings.h"
 #include "server/rounds/model_fact.h"
-#include "server/run/outbox.h"
 #include "server/run/parameters.h"
+#include "server/run/ready.h"
 #include "server/run/run_codecs.h"
 #include "server/run/waiters.h"
 #include "server/store/journal.h"
@@ -45,10 +45,10 @@ class RunModel {
   void Describe(v1::RunDescription& description) const;                          // adds the model, if there is one
 
   // The joiner's model replaces one that no site in the run has any more. True if it is another one: call Begin then.
-  bool Declare(const core::FragmentMap& map, const core::SiteId& site, Outbox& outbox);
-  void Store(Outbox& outbox) const;
+  bool Declare(const core::FragmentMap& map, const core::SiteId& site, Ready& ready);
+  void Store(Ready& ready) const;
   void Restore(ModelFact fact) { fact_ = std::move(fact); }
-  void Begin(Outbox& outbox);  // the model is what fact() says from now on
+  void Begin(Ready& ready);  // the model is what fact() says from now on
   void End() { parameters_.reset(); }
 
   struct Download {

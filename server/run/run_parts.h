@@ -3,14 +3,14 @@
 
 #include "server/rounds/run_rules.h"
 #include "server/run/members.h"
-#include "server/run/outbox.h"
+#include "server/run/ready.h"
 
 namespace causeway::server {
 
 struct RunParts {
   RunRules& rules;
   Members& members;
-  Outbox& outbox;
+  Ready& ready;
 };
 
 }  // namespace causeway::server

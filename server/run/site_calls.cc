@@ -52,7 +52,7 @@ void SiteCalls::Join(Run& run, const std::shared_ptr<SitePeer>& peer, const v1::
   const absl::StatusOr<core::SiteData> data = map.ok() ? run.admission.CheckData(join, *run.rules) : map.status();
   const bool continues = !doubt && run.admission.Continues(join, *run.rules);
   const int64_t now_ms = options_.clock->NowMs();
-  const Outcome outcome = doubt ? Outcome{.join = run.admission.Refuse(site, *doubt, now_ms, *run.rules, run.outbox)}
+  const Outcome outcome = doubt ? Outcome{.join = run.admission.Refuse(site, *doubt, now_ms, *run.rules, run.ready)}
                                 : run.admission.Decide(join, data.status(), continues, now_ms, *run.rules);
   // Actions on an earlier stay's remains go first, with its stream; messages to the site wait for the new stream.
   const auto is_told = [](const Action& action) {
@@ -66,41 +66,39 @@ void SiteCalls::Join(Run& run, const std::shared_ptr<SitePeer>& peer, const v1::
   if (!decision.accepted) {
     spdlog::warn("site {}: {}: {}", site, decision.retry_after_ms > 0 ? "has to wait" : "refused", decision.reason);
     if (decision.rival && run.members.Complain(site, &Member::rival, decision.reason, now_ms)) {
-      run.outbox.Note("two_workers", site, -1, decision.reason);
+      run.ready.Note("two_workers", site, -1, decision.reason);
     }
     answer.mutable_refused()->set_reason(decision.reason);
     answer.mutable_refused()->set_retry_after_ms(decision.retry_after_ms);
-    run.outbox.Then([peer, answer] {
-      peer->Send(answer);
-      peer->Close();
-    });
+    run.ready.effects.emplace_back(effect::Send{peer, site, answer});
+    run.ready.effects.emplace_back(effect::Close{peer, site});
     run.Publish();
     return;
   }
-  if (*map && run.model.Declare(**map, site, run.outbox)) {
-    run.model.Store(run.outbox);
+  if (*map && run.model.Declare(**map, site, run.ready)) {
+    run.model.Store(run.ready);
     run.BeginModel();
     run.Apply(ModelReplaced{}, now_ms);
   }
-  run.admission.DeclareData(site, *data, *run.rules, run.outbox);
+  run.admission.DeclareData(site, *data, *run.rules, run.ready);
   run.members.Join(site, join.context().session(), peer, decision.resumed, now_ms);
   spdlog::info("site {}: {}", site, decision.resumed ? "is back" : "joins");
   if (join.from_checkpoint()) run.uploads.Forget(site, run.rules->state());  // another process made those chunks
-  run.outbox.StateChanged();
-  if (!decision.resumed) run.outbox.Note("join", site, -1, absl::StrCat("version ", OfSite(join.software_version())));
+  run.ready.state_changed = true;
+  if (!decision.resumed) run.ready.Note("join", site, -1, absl::StrCat("version ", OfSite(join.software_version())));
   *answer.mutable_welcome() = run.admission.Welcome(join, decision, continues, run.model.welcome(), *run.rules);
   const core::SettingsChain chain = run.settings.Chain();  // durable before this message leaves
   answer.mutable_welcome()->set_settings_before(chain.before);
   for (const core::SettingsRevision& one : chain.revisions) {
     transport::ToProto(one, answer.mutable_welcome()->add_revisions());
   }
-  run.members.Send(site, answer, run.outbox);
+  run.members.Send(site, answer, run.ready);
   const bool drains = run.rules->state().sites.at(site).state == core::SiteState::kDraining;
-  if (drains) run.members.Send(site, DrainMessage(), run.outbox);  // it may not know
+  if (drains) run.members.Send(site, DrainMessage(), run.ready);  // it may not know
   run.Perform(told);
   const std::string reason = run.rules->Reason();
   if (!reason.empty())
-    run.members.Send(site, transport::NoticeOf(reason), run.outbox);  // a newcomer wants to know why it waits
+    run.members.Send(site, transport::NoticeOf(reason), run.ready);  // a newcomer wants to know why it waits
   run.Publish();
 }
 
@@ -124,7 +122,7 @@ void SiteCalls::Progress(const SitePeer* peer, const v1::Progress& message) {
     core::Progress progress = transport::FromProto(message);
     run.codecs.Heard(site, progress);
     if (std::isnan(progress.loss)) progress.loss = member.progress->loss;  // nothing new
-    run.evaluations.Heard(site, progress, run.admission.data(), run.outbox);
+    run.evaluations.Heard(site, progress, run.admission.data(), run.ready);
     member.progress = std::make_shared<const core::Progress>(std::move(progress));
     run.Publish();
   });
@@ -133,7 +131,7 @@ void SiteCalls::Progress(const SitePeer* peer, const v1::Progress& message) {
 void SiteCalls::Leave(const SitePeer* peer, const v1::Leave& leave) {
   WithSiteOf(peer, exchange_, [&](Run& run, const core::SiteId& site) {
     if (run.follower() != nullptr) {  // shard 0 will announce its meaning
-      run.members.Close(site, run.outbox);
+      run.members.Close(site, run.ready);
       return run.Publish();
     }
     run.Apply(SiteLeaves{site, run.members[site].session, leave.finished(), OfSite(leave.reason())},
@@ -155,7 +153,7 @@ void SiteCalls::Disconnected(const SitePeer* peer) {
 void SiteCalls::Flooded(const core::SiteId& site, const std::string& why) {
   exchange_.With([&](Run& run) {
     if (!run.members.Complain(site, &Member::flood, why, options_.clock->NowMs())) return;
-    run.outbox.Note("noisy", site, -1, why);
+    run.ready.Note("noisy", site, -1, why);
     run.Publish();
   });
 }

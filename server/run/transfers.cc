@@ -14,7 +14,7 @@ namespace causeway::server {
 absl::Status Transfers::Check(const v1::Context& context, core::FragmentId fragment) {
   if (absl::Status status = exchange_.CheckContext(context); !status.ok()) {
     const int64_t now_ms = options_.clock->NowMs();
-    exchange_.With([&](Run& run) { run.admission.NoteElsewhere(context, now_ms, run.outbox); });
+    exchange_.With([&](Run& run) { run.admission.NoteElsewhere(context, now_ms, run.ready); });
     return status;
   }
   const core::Shard& shard = options_.shard;
@@ -56,30 +56,30 @@ absl::StatusOr<Upload> Transfers::BeginSeed(const v1::UploadHeader& header, Run&
                 .meters = member->meters};
 }
 
-void Transfers::CompleteUpload(const v1::UploadHeader& header, Upload upload, OnVerdict verdict) {
+void Transfers::CompleteUpload(const v1::UploadHeader& header, Upload upload, const std::shared_ptr<UploadPeer>& peer) {
   if (header.initial()) {
     upload.contribution.reset();  // the seeding owns it, and releases it as soon as it is decoded
-    return CompleteSeed(header, verdict);
+    return CompleteSeed(header, peer);
   }
   exchange_.With([&](Run& run) {
     RunParts parts = run.Parts();
-    run.uploads.Complete(header, upload, verdict, parts, [&run](const Actions& actions) { run.Perform(actions); });
+    run.uploads.Complete(header, upload, peer, parts, [&run](const Actions& actions) { run.Perform(actions); });
     run.Publish();
   });
 }
 
 void Transfers::RefuseUpload(const v1::UploadHeader& header, const Upload& upload, const std::string& why,
-                             const OnVerdict& verdict) {
+                             const std::shared_ptr<UploadPeer>& peer) {
   exchange_.With([&](Run& run) {
     RunParts parts = run.Parts();
-    run.uploads.Refuse(header, upload, why, verdict, parts, [&run](const Actions& actions) { run.Perform(actions); });
+    run.uploads.Refuse(header, upload, why, peer, parts, [&run](const Actions& actions) { run.Perform(actions); });
     run.Publish();
   });
 }
 
 // The verdict only says that the fragment has arrived. It becomes durable with the others: a coordinator restarted
 // before that asks again.
-void Transfers::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& verdict) {
+void Transfers::CompleteSeed(const v1::UploadHeader& header, const std::shared_ptr<UploadPeer>& peer) {
   std::vector<std::shared_ptr<Contribution>> parts;
   core::FragmentMap map;
   const absl::Status current = exchange_.With([&](Run& run) {
@@ -92,8 +92,8 @@ void Transfers::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& ve
     }
     return status;
   });
-  if (!current.ok()) return verdict(current);
-  if (parts.empty()) return verdict(AdmittedVerdict());
+  if (!current.ok()) return peer->Answer(current);
+  if (parts.empty()) return peer->Answer(AdmittedVerdict());
   std::vector<StartingFragment> fragments = DecodeSeed(map, std::move(parts), options_.config.codec.feedback_down > 0);
   const absl::Status saved = SaveSeed(map, options_.shard, fragments, journal_);
   if (!saved.ok()) return exchange_.Fail(saved);
@@ -102,9 +102,9 @@ void Transfers::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& ve
     parameters = run.model.parameters();
     run.model.fact().Seeded();
     run.Apply(SeedComplete{}, options_.clock->NowMs());
-    run.outbox.StateChanged();
+    run.ready.state_changed = true;
     const int64_t values = core::NumParameters(map.manifest());
-    run.outbox.Note("seed", run.model.fact().seeder(), -1, absl::StrCat(values, " initial parameters"));
+    run.ready.Note("seed", run.model.fact().seeder(), -1, absl::StrCat(values, " initial parameters"));
     run.Publish();
     spdlog::info("the initial parameters are here: {} values", values);
     const auto late = run.follower() == nullptr ? std::nullopt : run.follower()->TakeLate();
@@ -112,7 +112,7 @@ void Transfers::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& ve
   });
   if (!followed.ok()) exchange_.Fail(followed);
   parameters->Set(std::move(fragments));  // wakes downloads, which call us: not under the lock
-  verdict(AdmittedVerdict());
+  peer->Answer(AdmittedVerdict());
 }
 
 absl::StatusOr<Transfers::Download> Transfers::BeginDownload(const v1::DownloadRequest& request, Waiter waiter) {

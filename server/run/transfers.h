@@ -25,10 +25,10 @@ class Transfers {
   absl::StatusOr<Upload> BeginUpload(const v1::UploadHeader& header);
   // Admits the contribution once every chunk is there, or none is needed. The verdict comes on another thread, when it
   // is durable.
-  void CompleteUpload(const v1::UploadHeader& header, Upload upload, OnVerdict verdict);
+  void CompleteUpload(const v1::UploadHeader& header, Upload upload, const std::shared_ptr<UploadPeer>& peer);
   // Refuses an upload whose chunks the round does not take: the site encodes by other settings.
   void RefuseUpload(const v1::UploadHeader& header, const Upload& upload, const std::string& why,
-                    const OnVerdict& verdict);
+                    const std::shared_ptr<UploadPeer>& peer);
 
   using Download = RunModel::Download;
   absl::StatusOr<Download> BeginDownload(const v1::DownloadRequest& request, Waiter waiter);
@@ -40,7 +40,7 @@ class Transfers {
  private:
   absl::Status Check(const v1::Context& context, core::FragmentId fragment);
   static absl::StatusOr<Upload> BeginSeed(const v1::UploadHeader& header, Run& run);
-  void CompleteSeed(const v1::UploadHeader& header, const OnVerdict& verdict);
+  void CompleteSeed(const v1::UploadHeader& header, const std::shared_ptr<UploadPeer>& peer);
 
   RunExchange& exchange_;
   const RunOptions& options_;

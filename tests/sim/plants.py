@@ -5,11 +5,10 @@ A plant is a list of (file, what is there once, what stands there instead).
 
 PLANTS = {
     "verdict_before_it_is_durable": [
-        ("server/run/open_uploads.cc", "  run.outbox.Then([verdict] { verdict(AdmittedVerdict()); });\n",
-         "  verdict(AdmittedVerdict());\n")],
+        ("server/run/open_uploads.cc", "  answer(AdmittedVerdict());\n}", "  peer->Answer(AdmittedVerdict());\n}")],
     "merge_before_it_is_durable": [
         ("server/run/decisions.cc",
-         "  run.outbox.Then(\n      [this, job = std::make_shared<MergeJob>(std::move(job))] { model_.parameters()->Merge(std::move(*job)); });",
+         "  run.ready.effects.emplace_back(effect::Merge{model_.parameters(), std::move(job)});",
          "  model_.parameters()->Merge(std::move(job));")],
     "lease_ends_while_the_coordinator_stands_still": [
         ("server/run/run_exchange.cc", "  run.rules.Handle(StoodStill{from_ms}, now_ms);\n", "")],
@@ -21,12 +20,12 @@ PLANTS = {
         ("server/run/waiters.cc", "  TellTaken(Take([generation](const WaitKey& key) { return key.generation < generation; }),\n"
          "            absl::AbortedError(absl::StrCat(\"the model is generation \", generation, \" now; retry\")));\n",
          "  Take([generation](const WaitKey& key) { return key.generation <= generation; });\n"),
-        ("server/run/site_calls.cc", "  if (*map && run.model.Declare(**map, site, run.outbox)) {\n",
+        ("server/run/site_calls.cc", "  if (*map && run.model.Declare(**map, site, run.ready)) {\n",
          "  const auto other_is_in = [&](const auto& each) {\n"
          "    return each.first != site && each.second.state != core::SiteState::kGone;\n  };\n"
          "  if (*map && run.lead() != nullptr && !run.model.fact().stays() &&\n      std::ranges::none_of(run.rules->state().sites, other_is_in)) {\n"
          "    run.model.Restore(ModelFact());\n  }\n"
-         "  if (*map && run.model.Declare(**map, site, run.outbox)) {\n")],
+         "  if (*map && run.model.Declare(**map, site, run.ready)) {\n")],
     "no_waiting_reader_is_woken": [
         ("server/run/waiters.cc", "  TellTaken(std::move(taken), absl::OkStatus());\n}", "}"),
         ("server/run/waiters.cc",

@@ -60,13 +60,7 @@ class RecordedPeer final : public SitePeer {
 // The verdict of an upload, once there is one. Thread-safe.
 class PendingVerdict {
  public:
-  OnVerdict taker() const {
-    return [given = given_](const absl::StatusOr<v1::Verdict>& verdict) {
-      core::MutexLock lock(given->mutex);
-      EXPECT_FALSE(given->verdict) << "a second verdict";
-      given->verdict = verdict;
-    };
-  }
+  std::shared_ptr<UploadPeer> taker() const { return given_; }
   std::optional<absl::StatusOr<v1::Verdict>> given() const {
     core::MutexLock lock(given_->mutex);
     return given_->verdict;
@@ -75,7 +69,12 @@ class PendingVerdict {
   std::string reason() const { return given() && given()->ok() ? (*given())->reason() : "no verdict"; }
 
  private:
-  struct Given {
+  struct Given final : UploadPeer {
+    void Answer(const absl::StatusOr<v1::Verdict>& given) override {
+      core::MutexLock lock(mutex);
+      EXPECT_FALSE(verdict) << "a second verdict";
+      verdict = given;
+    }
     core::Mutex mutex;
     std::optional<absl::StatusOr<v1::Verdict>> verdict ABSL_GUARDED_BY(mutex);
   };

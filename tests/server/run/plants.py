@@ -5,12 +5,11 @@ A plant is a list of (file, what is there once, what stands there instead), as i
 
 PLANTS = {
     "verdict_before_it_is_durable": [
-        ("server/run/open_uploads.cc", "  run.outbox.Then([verdict] { verdict(AdmittedVerdict()); });\n",
-         "  verdict(AdmittedVerdict());\n")],
+        ("server/run/open_uploads.cc", "  answer(AdmittedVerdict());\n}", "  peer->Answer(AdmittedVerdict());\n}")],
     "report_before_it_is_durable": [
         ("server/run/follower_shard.cc",
-         "  if (report_.Note(report)) outbox.Then([this, report] { report_.MakeDurable(report); });",
-         "  if (report_.Note(report)) outbox.StateChanged(), report_.MakeDurable(report);")],
+         "  if (report_.Note(report)) ready.effects.emplace_back(effect::Durable{report});",
+         "  if (report_.Note(report)) ready.state_changed = true, report_.MakeDurable(report);")],
     "stripe_is_asked_for_the_chunks_of_another": [
         ("server/calls/upload_reactor.cc", "return index % std::max(1, header_.num_stripes()) == header_.stripe();",
          "return (index + 1) % std::max(1, header_.num_stripes()) == header_.stripe();")],
@@ -37,7 +36,7 @@ PLANTS = {
         ("server/run/members.cc", "  if (earlier != nullptr && earlier != peer) earlier->Close();\n", "")],
     "drain_is_not_repeated_to_who_joins_again": [
         ("server/run/site_calls.cc",
-         "  if (drains) run.members.Send(site, DrainMessage(), run.outbox);", "  (void)drains;")],
+         "  if (drains) run.members.Send(site, DrainMessage(), run.ready);", "  (void)drains;")],
     "site_that_does_not_read_is_written_to_for_ever": [
         ("server/calls/control_reactor.cc", "if (outgoing_.size() > core::kMaxQueuedControlMessages) {",
          "if (outgoing_.empty()) {")],
