@@ -93,14 +93,6 @@ void TellDifferences(const std::string& run_yaml, const core::RunConfig& first, 
   }
 }
 
-// Whether shard 0 merges by the same config.
-absl::Status CheckShardConfig(const std::string& lead, const core::RunConfig& own) {
-  ASSIGN_OR_RETURN(const core::RunConfig expected, formats::ParseRunConfig(lead));
-  const std::string difference = formats::ShardConfigDifference(expected, own);
-  if (difference.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("--config differs from that of shard 0: ", difference));
-}
-
 absl::StatusOr<server::Listening> ReadListening() {
   return server::ReadListening({.listen = absl::GetFlag(FLAGS_listen),
                                 .http = absl::GetFlag(FLAGS_http),
@@ -127,7 +119,7 @@ Ended Serve(server::RunExchange& coordinator, server::Gate& gate) {
     coordinator.Tick();
     gate.Tick();
     if (!coordinator.status().ok()) return Ended::kStopped;
-    if (coordinator.lacks_its_end()) {
+    if (coordinator.View([](const server::RunParts& run) { return run.admission.LacksItsEnd(); })) {
       spdlog::warn("sites hold more than this state, whose end was lost: it is completed from what they hold");
       return Ended::kLacksItsEnd;
     }
@@ -161,29 +153,10 @@ absl::StatusOr<std::unique_ptr<server::Journal>> OpenJournal(const std::string& 
        .damaged = [](const server::DiskDamage& damage) { spdlog::error("{}", damage.Text()); }});
 }
 
-server::SettingsForms FormsOfSettings(const core::RunConfig& config) {
-  using Forms = server::SettingsForms;
-  const auto change = [](const core::RunConfig& now, const Forms::Changes& changes) -> absl::StatusOr<Forms::Changed> {
-    ASSIGN_OR_RETURN(core::RunConfig to, formats::ChangedConfig(now, changes));
-    return Forms::Changed{to, formats::SerializeRunConfig(to), formats::ConfigChanges(now, to),
-                          formats::KeysAtOnce(changes)};
-  };
-  const auto rebase = [change](const core::RunConfig& before, const core::RunConfig& after,
-                               const core::RunConfig& now) {
-    return change(now, formats::ChangesBetween(before, after));
-  };
-  const auto read = [config](const std::string& run_config) -> absl::StatusOr<core::RunConfig> {
-    ASSIGN_OR_RETURN(const core::RunConfig stored, formats::ParseRunConfig(run_config));
-    return formats::ConfigAtStart(stored, config);
-  };
-  return {change, rebase, read, formats::RunConfigJson};
-}
-
 // As a rebuild takes them: what `set` would refuse is not the run's.
 auto SettingsOfSites(const core::RunConfig& config) {
-  return [read = FormsOfSettings(config).read](const core::RunConfig* before,
-                                               const std::string& run_config) -> absl::StatusOr<core::RunConfig> {
-    ASSIGN_OR_RETURN(core::RunConfig settings, read(run_config));
+  return [config](const core::RunConfig* before, const std::string& run_config) -> absl::StatusOr<core::RunConfig> {
+    ASSIGN_OR_RETURN(core::RunConfig settings, server::ReadSettings(config, run_config));
     if (before == nullptr) return settings;
     ASSIGN_OR_RETURN(const core::RunConfig changed,
                      formats::ChangedConfig(*before, formats::ChangesBetween(*before, settings)));
@@ -198,21 +171,18 @@ absl::StatusOr<std::unique_ptr<server::RunExchange>> MakeCoordinator(
   ASSIGN_OR_RETURN(server::StoredRun stored, journal->Load());
   if (stored.rounds.seeded) spdlog::info("goes on with the stored state of run {}", config.run_id);
   TellDifferences(run_yaml, config, stored);
-  return server::RunExchange::Create(
-      {.config = config,
-       .run_config = formats::SerializeRunConfig(config),
-       .config_json = formats::RunConfigJson(config),
-       .grpc = addresses.grpc.Text(),
-       .http = addresses.http.Text(),
-       .settings = FormsOfSettings(config),
-       .board = board,
-       .shard = addresses.shard,
-       .lead = addresses.lead.Text(),
-       .check_config = [config](const std::string& lead) { return CheckShardConfig(lead, config); },
-       .bounds = server::BoundsOf(config, addresses.shard),
-       .new_run = absl::GetFlag(FLAGS_new_run),
-       .completed = completed},
-      journal, std::move(stored));
+  return server::RunExchange::Create({.config = config,
+                                      .run_config = formats::SerializeRunConfig(config),
+                                      .config_json = formats::RunConfigJson(config),
+                                      .grpc = addresses.grpc.Text(),
+                                      .http = addresses.http.Text(),
+                                      .board = board,
+                                      .shard = addresses.shard,
+                                      .lead = addresses.lead.Text(),
+                                      .bounds = server::BoundsOf(config, addresses.shard),
+                                      .new_run = absl::GetFlag(FLAGS_new_run),
+                                      .completed = completed},
+                                     journal, std::move(stored));
 }
 
 server::StatusBoard MakeBoard(const core::RunConfig& config) {

@@ -74,7 +74,7 @@ absl::Status RunCommand(RunExchange* exchange, Gate* gate, const Peer& peer, con
       .command = row == nullptr ? asked.call : std::string(row->command),
       .arguments = core::Clipped(asked.arguments, kMaxWordsBytes),
       .result = done.ok() ? "done" : core::Clipped(absl::StrCat("refused: ", done.message()), kMaxWordsBytes)};
-  const absl::Status recorded = exchange->operators().RecordCommand(record.EventText());
+  const absl::Status recorded = exchange->Ask(input::Command{record.EventText()}).status();
   return done.ok() ? recorded : done;
 }
 

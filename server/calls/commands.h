@@ -42,7 +42,7 @@ void AddCommand(CallService& service, RunExchange* exchange, Gate* gate, const s
                 Perform perform) {
   service.Add<Request, Response>(method, [=](const Peer& peer, const Request& request, Response& response) {
     return RunCommand(exchange, gate, peer, asked(request), [&]() -> absl::Status {
-      const absl::Status of_this_run = exchange->CheckContext(request.context());
+      const absl::Status of_this_run = exchange->admission().CheckContext(request.context());
       return of_this_run.ok() ? perform(request, response) : of_this_run;
     });
   });

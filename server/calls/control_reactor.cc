@@ -62,14 +62,15 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
     if (const absl::Status read = transport::ReadMessage(incoming_, &message); !read.ok()) return Refuse(read);
     if (const absl::Status allowed = Check(message, bytes); !allowed.ok()) return EndFlood(allowed);
     switch (message.kind_case()) {
-      case v1::SiteMessage::kJoin: exchange_->sites().Join(self_, message.join()); break;
-      case v1::SiteMessage::kReady: exchange_->sites().Ready(this); break;
-      case v1::SiteMessage::kProgress: exchange_->sites().Progress(this, message.progress()); break;
-      case v1::SiteMessage::kLeave: exchange_->sites().Leave(this, message.leave()); break;
+      case v1::SiteMessage::kJoin: exchange_->Join(self_, message.join()); break;
+      case v1::SiteMessage::kReady: exchange_->Handle(input::SiteReady{this}); break;
+      case v1::SiteMessage::kProgress: exchange_->Handle(input::Progress{this, message.progress()}); break;
+      case v1::SiteMessage::kLeave: exchange_->Handle(input::Leave{this, message.leave()}); break;
       case v1::SiteMessage::kPing: Answer(message.ping()); break;
       case v1::SiteMessage::KIND_NOT_SET: break;  // from a newer site
     }
-    if (!exchange_->sites().AwaitsJournal([self = self_] { self->ReadOn(); })) ReadOn();
+    if (!exchange_->journal().full()) return ReadOn();
+    exchange_->journal().Commit({.durable = [self = self_] { self->ReadOn(); }});
   }
 
   void ReadOn() {
@@ -109,7 +110,7 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
   void EndFlood(const absl::Status& status) {
     if (absl::IsResourceExhausted(status)) {
       const std::optional<Identity> who = gate_->Who(peer_);
-      if (site_ || who) exchange_->sites().Flooded(site_ ? *site_ : who->name, std::string(status.message()));
+      if (site_ || who) exchange_->Handle(input::Flooded{site_ ? *site_ : who->name, std::string(status.message())});
     }
     End(status);
   }
@@ -129,7 +130,7 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
 
   void OnDone() override {
     const std::shared_ptr<ControlReactor> self = std::move(self_);
-    exchange_->sites().Disconnected(this);
+    exchange_->Handle(input::Disconnected{this});
   }
 
   void FinishOnce(const grpc::Status& status) {

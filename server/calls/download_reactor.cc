@@ -37,7 +37,8 @@ class DownloadMessages {
   // error ends the download.
   absl::StatusOr<std::optional<grpc::ByteBuffer>> Next(absl::FunctionRef<Waiter()> ask_again);
 
-  bool complete() const { return complete_; }     // the end was among them
+  bool complete() const { return complete_; }  // the end was among them
+  SiteMeters& meters() { return *download_.meters; }
   int64_t begun_ms() const { return begun_ms_; }  // when the header was there; of the run's clock
 
  private:
@@ -46,28 +47,23 @@ class DownloadMessages {
 
   RunExchange* const exchange_;
   const v1::DownloadRequest* const request_;
-  std::shared_ptr<ChunkSource> source_;
-  uint64_t generation_ = 0;
+  Download download_;
   bool header_sent_ = false;
   size_t next_ = 0;  // the chunk after those taken
   int64_t begun_ms_ = 0;
   bool complete_ = false;
 };
 
-// The changes of the run's settings that a site may hear of.
-std::vector<core::SettingsRevision> Later(RunExchange& exchange, int64_t revision) {
-  return exchange.With([revision](Run& run) { return run.SettingsAfter(revision); });
-}
-
 absl::StatusOr<std::optional<grpc::ByteBuffer>> DownloadMessages::Next(absl::FunctionRef<Waiter()> ask_again) {
-  if (source_ == nullptr) {
-    ASSIGN_OR_RETURN(Transfers::Download download, exchange_->transfers().BeginDownload(*request_, ask_again()));
-    source_ = std::move(download.source);
-    generation_ = download.generation;
-    if (source_ == nullptr) return std::nullopt;
+  if (download_.source == nullptr) {
+    Waiter waiter = ask_again();
+    Ready ready = exchange_->Handle(input::BeginDownload{*request_, waiter});
+    RETURN_IF_ERROR(ready.status);
+    download_ = std::move(ready.download);
+    if (download_.source == nullptr) return std::nullopt;
   }
   if (!header_sent_) return Header(ask_again);
-  ChunkSource::Item item = source_->Get(next_, ask_again());
+  ChunkSource::Item item = download_.source->Get(next_, ask_again());
   RETURN_IF_ERROR(item.error);
   if (item.chunk != nullptr) {
     next_ += Stripes();
@@ -82,10 +78,10 @@ absl::StatusOr<std::optional<grpc::ByteBuffer>> DownloadMessages::Next(absl::Fun
 }
 
 std::optional<grpc::ByteBuffer> DownloadMessages::Header(absl::FunctionRef<Waiter()> ask_again) {
-  const auto header = source_->Header(ask_again());
+  const auto header = download_.source->Header(ask_again());
   if (!header) return std::nullopt;
   header_sent_ = true;
-  begun_ms_ = exchange_->now_ms();
+  begun_ms_ = exchange_->options().clock->NowMs();
   // Chunks of another version are useless; the site starts over when it sees the header.
   const bool anchor = request_->source_case() == v1::DownloadRequest::kAnchorVersion;
   const bool goes_on = !anchor || request_->held_version() == header->version;
@@ -93,11 +89,12 @@ std::optional<grpc::ByteBuffer> DownloadMessages::Header(absl::FunctionRef<Waite
   v1::DownloadMessage message;
   transport::ToProto(*header, message.mutable_header());
   if (request_->wants_proof()) {
-    message.mutable_header()->set_proof(exchange_->claims().ProofOfVersion(request_->fragment(), header->version));
+    message.mutable_header()->set_proof(
+        exchange_->admission().claims().ProofOfVersion(request_->fragment(), header->version));
   }
   // An older site names none, and gets the same bytes as ever.
-  if (request_->has_generation()) message.mutable_header()->set_generation(generation_);
-  for (const core::SettingsRevision& revision : Later(*exchange_, request_->revision())) {
+  if (request_->has_generation()) message.mutable_header()->set_generation(download_.generation);
+  for (const core::SettingsRevision& revision : exchange_->SettingsAfter(request_->revision())) {
     transport::ToProto(revision, message.mutable_header()->add_revisions());
   }
   if (!request_->wants_weights()) message.mutable_header()->clear_merged_weights();
@@ -122,7 +119,7 @@ class DownloadReactor final : public CallReactor, public GatedCall {
 
   void Beat() override {
     core::MutexLock lock(mutex_);
-    if (meters_ == nullptr || !request_.wants_beats() || writing_ || finished_) return;
+    if (!asked_ || !request_.wants_beats() || writing_ || finished_) return;
     v1::DownloadMessage message;
     message.mutable_beat();
     writing_ = true;
@@ -137,7 +134,7 @@ class DownloadReactor final : public CallReactor, public GatedCall {
     if (const absl::Status status = TakeRequest(); !status.ok()) return End(status);
     {
       core::MutexLock lock(mutex_);
-      meters_ = exchange_->transfers().Meters(request_.context().site());
+      asked_ = true;
     }
     Advance();
   }
@@ -171,7 +168,7 @@ class DownloadReactor final : public CallReactor, public GatedCall {
 
   void OnDone() override {
     const std::shared_ptr<DownloadReactor> self = std::move(self_);
-    if (messages_.complete() && !cancelled_) exchange_->transfers().Taken(request_, messages_.begun_ms());
+    if (messages_.complete() && !cancelled_) exchange_->Taken(request_, messages_.begun_ms());
   }
 
   Waiter AskAgain() {
@@ -196,7 +193,7 @@ class DownloadReactor final : public CallReactor, public GatedCall {
   void Write(grpc::ByteBuffer message) {
     writing_ = true;
     outgoing_ = std::move(message);
-    meters_->down.Add(static_cast<int64_t>(outgoing_.Length()));
+    messages_.meters().down.Add(static_cast<int64_t>(outgoing_.Length()));
     StartWrite(&outgoing_);
   }
 
@@ -215,9 +212,9 @@ class DownloadReactor final : public CallReactor, public GatedCall {
   grpc::ByteBuffer incoming_;
   v1::DownloadRequest request_;
   SiteLimits::Stream counted_;
-  core::Mutex mutex_;                   // guards all below
-  std::shared_ptr<SiteMeters> meters_;  // nullptr: nothing was requested yet
+  core::Mutex mutex_;  // guards all below
   DownloadMessages messages_;
+  bool asked_ = false;
   bool writing_ = false;
   bool finished_ = false;
   grpc::ByteBuffer outgoing_;

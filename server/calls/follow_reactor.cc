@@ -36,7 +36,7 @@ class FollowReactor final : public CallReactor, public ShardPeer, public GatedCa
     if (!ok) return FinishOnce(grpc::Status::OK);
     v1::FollowMessage message;
     if (const absl::Status status = Take(message); !status.ok()) return End(status);
-    exchange_->shards().HeardOfShard(shard_, message.report());
+    exchange_->Handle(input::Report{shard_, message.report()});
     core::MutexLock lock(mutex_);
     if (!finished_) StartRead(&incoming_);
   }
@@ -45,7 +45,8 @@ class FollowReactor final : public CallReactor, public ShardPeer, public GatedCa
     if (!begun_) Spoke();
     RETURN_IF_ERROR(transport::ReadMessage(incoming_, &message));
     if (begun_) return absl::OkStatus();
-    RETURN_IF_ERROR(exchange_->shards().BeginFollow(message.context(), self_));
+    const std::shared_ptr<ShardPeer> peer = self_;
+    RETURN_IF_ERROR(exchange_->Handle(input::BeginFollow{message.context(), peer}).status);
     begun_ = true;
     shard_ = message.context().shard();
     return absl::OkStatus();
@@ -61,7 +62,7 @@ class FollowReactor final : public CallReactor, public ShardPeer, public GatedCa
 
   void OnDone() override {
     const std::shared_ptr<FollowReactor> self = std::move(self_);
-    exchange_->shards().EndFollow(this);
+    exchange_->Handle(input::EndFollow{this});
   }
 
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

@@ -15,10 +15,11 @@
 namespace causeway::server {
 namespace {
 
-absl::Status History(const RunExchange& exchange, const v1::HistoryRequest& request, v1::HistoryResponse& response) {
+absl::Status History(RunExchange& exchange, const v1::HistoryRequest& request, v1::HistoryResponse& response) {
   const int64_t most = core::kMaxHistoryAnswer;
   const int64_t limit = request.limit() > 0 ? std::min<int64_t>(request.limit(), most) : most;
-  ASSIGN_OR_RETURN(const std::vector<Event> events, exchange.History(request.after_id(), limit, request.kind()));
+  ASSIGN_OR_RETURN(const std::vector<Event> events,
+                   exchange.journal().History(request.after_id(), limit, request.kind()));
   for (const Event& event : events) {
     v1::HistoryEvent& message = *response.add_events();
     message.set_id(event.id);
@@ -41,8 +42,8 @@ void AddFiles(RunExchange* exchange, Gate* gate, ModelFiles* files, CallService&
       "KeepFile",
       [=](const Peer& peer, const v1::KeepFileRequest& request, v1::KeptFiles& response) -> absl::Status {
         RETURN_IF_ERROR(gate->Question(peer, request.context().site()));
-        RETURN_IF_ERROR(exchange->CheckContext(request.context()));
-        if (!exchange->With([](const Run& run) { return run.model.fact().stays(); })) {
+        RETURN_IF_ERROR(exchange->admission().CheckContext(request.context()));
+        if (!exchange->View([](const RunParts& run) { return run.model.fact().stays(); })) {
           return absl::UnavailableError("the run has no initial parameters yet; retry");
         }
         ASSIGN_OR_RETURN(response, files->Keep(request));
@@ -52,7 +53,7 @@ void AddFiles(RunExchange* exchange, Gate* gate, ModelFiles* files, CallService&
   service.Add<v1::GetFileRequest, v1::FileContents>(
       "GetFile", [=](const Peer& peer, const v1::GetFileRequest& request, v1::FileContents& response) -> absl::Status {
         RETURN_IF_ERROR(gate->Question(peer, request.context().site()));
-        RETURN_IF_ERROR(exchange->CheckContext(request.context()));
+        RETURN_IF_ERROR(exchange->admission().CheckContext(request.context()));
         ASSIGN_OR_RETURN(*response.mutable_contents(), files->Read(request.name()));
         return absl::OkStatus();
       });
@@ -65,7 +66,7 @@ void AddQuestions(RunExchange* exchange, std::function<std::string()> status_jso
   service.Add<v1::DescribeRequest, v1::RunDescription>(
       "Describe", [=](const Peer& peer, const v1::DescribeRequest& request, v1::RunDescription& response) {
         absl::Status status = gate->Question(peer, request.context().site());
-        if (status.ok()) status = exchange->CheckContext(request.context());
+        if (status.ok()) status = exchange->admission().CheckContext(request.context());
         if (!status.ok()) return status;
         response = exchange->Describe();
         const v1::KeptFiles kept = files == nullptr ? v1::KeptFiles() : files->List();
@@ -83,7 +84,7 @@ void AddQuestions(RunExchange* exchange, std::function<std::string()> status_jso
   service.Add<v1::HistoryRequest, v1::HistoryResponse>(
       "GetHistory", [=](const Peer& peer, const v1::HistoryRequest& request, v1::HistoryResponse& response) {
         absl::Status status = gate->Question(peer, request.context().site());
-        if (status.ok()) status = exchange->CheckContext(request.context());
+        if (status.ok()) status = exchange->admission().CheckContext(request.context());
         if (status.ok()) status = History(*exchange, request, response);
         return status;
       });
@@ -116,11 +117,13 @@ void AddCommands(RunExchange* exchange, Gate* gate, CallService& service) {
       [](const v1::DrainRequest& request) {
         return AskedCommand{"DrainSite", absl::StrCat("site=", request.site())};
       },
-      [=](const v1::DrainRequest& request, v1::DrainResponse&) { return exchange->operators().Drain(request.site()); });
+      [=](const v1::DrainRequest& request, v1::DrainResponse&) {
+        return exchange->Ask(input::Drain{request.site()}).status();
+      });
   AddCommand<v1::ChangeRunRequest, v1::ChangeRunResponse>(
       service, exchange, gate, "ChangeRun", AskedChange,
       [=](const v1::ChangeRunRequest& request, v1::ChangeRunResponse&) {
-        return exchange->operators().ChangeRun(request.change());
+        return exchange->Ask(input::ChangeRun{request.change()}).status();
       });
   AddCommand<v1::ReleaseRequest, v1::ReleaseResponse>(
       service, exchange, gate, "ReleaseSite",
@@ -128,13 +131,13 @@ void AddCommands(RunExchange* exchange, Gate* gate, CallService& service) {
         return AskedCommand{"ReleaseSite", absl::StrCat("site=", request.site())};
       },
       [=](const v1::ReleaseRequest& request, v1::ReleaseResponse&) {
-        return exchange->operators().Release(request.site());
+        return exchange->Ask(input::Release{request.site()}).status();
       });
   AddCommand<v1::ChangeSettingsRequest, v1::ChangeSettingsResponse>(
       service, exchange, gate, "ChangeSettings", AskedSettings,
       [=](const v1::ChangeSettingsRequest& request, v1::ChangeSettingsResponse& response) {
-        ASSIGN_OR_RETURN(const std::vector<core::SettingsRevision> revisions,
-                         exchange->operators().ChangeSettings(request));
+        ASSIGN_OR_RETURN(const Ready ready, exchange->Ask(input::ChangeSettings{request}));
+        const std::vector<core::SettingsRevision>& revisions = ready.revisions;
         transport::ToProto(revisions.front(), response.mutable_revision());
         for (size_t i = 1; i < revisions.size(); ++i) transport::ToProto(revisions[i], response.add_pending());
         return absl::OkStatus();
@@ -145,7 +148,7 @@ void AddCommands(RunExchange* exchange, Gate* gate, CallService& service) {
         return AskedCommand{"Rollback", absl::StrCat("to=", request.version())};
       },
       [=](const v1::RollbackRequest& request, v1::RollbackResponse& response) {
-        const absl::StatusOr<std::vector<core::Version>> versions = exchange->operators().RollBack(request.version());
+        const absl::StatusOr<std::vector<core::Version>> versions = exchange->RollBack(request.version());
         if (versions.ok()) response.mutable_versions()->Assign(versions->begin(), versions->end());
         return versions.status();
       });
@@ -155,7 +158,7 @@ void AddCommands(RunExchange* exchange, Gate* gate, CallService& service) {
 
 std::unique_ptr<CallService> NewGrpcService(RunExchange* exchange, std::function<std::string()> status_json, Gate* gate,
                                             ModelFiles* files) {
-  auto service = std::make_unique<CallService>(gate, exchange->claims().own().lineage);
+  auto service = std::make_unique<CallService>(gate, exchange->admission().claims().own().lineage);
   AddQuestions(exchange, std::move(status_json), gate, files, *service);
   if (files != nullptr) AddFiles(exchange, gate, files, *service);
   AddCommands(exchange, gate, *service);

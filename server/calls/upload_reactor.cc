@@ -64,12 +64,9 @@ class UploadReactor final : public CallReactor, public UploadPeer, public GatedC
     absl::StatusOr<SiteLimits::Stream> allowed = gate_->BulkStream(peer_, header_.context().site());
     if (!allowed.ok()) return End(allowed.status());
     counted_ = *std::move(allowed);
-    absl::StatusOr<Upload> upload = exchange_->transfers().BeginUpload(header_);
-    if (!upload.ok()) {
-      FinishOnce(ToGrpc(upload.status()));
-      return;
-    }
-    upload_ = *std::move(upload);
+    Ready ready = exchange_->Handle(input::BeginUpload{header_});
+    if (!ready.status.ok()) return End(ready.status);
+    upload_ = std::move(ready.upload);
     BeginBeats();
     if (upload_.contribution == nullptr) return Complete();
     const std::vector<int> missing = upload_.contribution->Missing();
@@ -116,7 +113,8 @@ class UploadReactor final : public CallReactor, public UploadPeer, public GatedC
       if (!absl::IsFailedPrecondition(status) || header_.initial()) {
         return FinishOnce(ToGrpc(absl::InvalidArgumentError(text)));
       }
-      exchange_->transfers().RefuseUpload(header_, upload_, text + " (other settings than the run's)", self_);
+      const std::shared_ptr<UploadPeer> peer = self_;
+      exchange_->Handle(input::RefuseUpload{header_, upload_, text + " (other settings than the run's)", peer});
       return;
     }
     core::FaultPoint("after_chunk");
@@ -131,7 +129,7 @@ class UploadReactor final : public CallReactor, public UploadPeer, public GatedC
 
   void Complete() {
     // Nothing is kept here: the contribution is freed when it is merged, not when the site has read its verdict.
-    exchange_->transfers().CompleteUpload(header_, std::move(upload_), self_);
+    exchange_->CompleteUpload(header_, std::move(upload_), self_);
   }
 
   // The site may have sent all chunks before we learn that the list of them is written.
@@ -146,8 +144,8 @@ class UploadReactor final : public CallReactor, public UploadPeer, public GatedC
     v1::UploadReply reply;
     *reply.mutable_verdict() = verdict;
     if (verdict.admitted() && header_.wants_proof() && !header_.initial()) {
-      reply.mutable_verdict()->set_proof(
-          exchange_->claims().ProofOfAdmission(header_.context().site(), header_.fragment(), header_.base_version()));
+      reply.mutable_verdict()->set_proof(exchange_->admission().claims().ProofOfAdmission(
+          header_.context().site(), header_.fragment(), header_.base_version()));
     }
     verdict_ = transport::ToBytes(reply);
     if (!writing_) FinishWithVerdict();

@@ -69,8 +69,8 @@ void Members::Restore(const core::RoundState& state, int64_t now_ms) {
   }
 }
 
-void Members::Sample(int64_t now_ms) {
-  for (auto& [site, here] : sites_) {
+void Members::Sample(int64_t now_ms) const {
+  for (const auto& [site, here] : sites_) {
     here.member.meters->up.Sample(now_ms);
     here.member.meters->down.Sample(now_ms);
   }

@@ -18,12 +18,6 @@
 
 namespace causeway::server {
 
-// Payload bytes of one site, from and to it.
-struct SiteMeters {
-  transport::ByteMeter up;
-  transport::ByteMeter down;
-};
-
 inline constexpr int64_t kComplaintMs = 60'000;  // how long a complaint is shown
 
 // All fields but the session are of this life of the coordinator.
@@ -70,7 +64,7 @@ class Members {
   void SendToAll(const v1::CoordinatorMessage& message, Ready& ready);
 
   void Restore(const core::RoundState& state, int64_t now_ms);
-  void Sample(int64_t now_ms);  // samples the meters
+  void Sample(int64_t now_ms) const;  // samples the meters
   // A stream of the site was ended because it exceeded a limit, or another process was refused its place. True if that
   // is to be noted, once a minute.
   bool Complain(const core::SiteId& site, std::optional<Member::Complaint> Member::*about, const std::string& why,

@@ -84,7 +84,7 @@ grpc::Status MembershipFollower::FollowOnce() {
   first.mutable_context()->set_run_id(options_.run_id);
   first.mutable_context()->set_shard(options_.shard.index);
   first.mutable_context()->set_num_shards(options_.shard.count);
-  *first.mutable_report() = exchange_->shards().Report();
+  *first.mutable_report() = exchange_->Report();
   core::Thread reporter;
   if (stream->Write(first)) {
     reporter = core::Thread([&, reported = first.report().SerializeAsString()] { SendReports(*stream, reported); });
@@ -93,7 +93,8 @@ grpc::Status MembershipFollower::FollowOnce() {
   while (stream->Read(&update)) {
     if (!has_followed_) spdlog::info("follows shard 0 at {}", options_.lead.Text());
     has_followed_ = true;
-    exchange_->shards().Follow(update);
+    const absl::Status followed = exchange_->Handle(input::Membership{update}).status;
+    if (!followed.ok()) exchange_->Fail(followed);
   }
   {
     core::MutexLock lock(mutex_);
@@ -118,7 +119,7 @@ void MembershipFollower::SendReports(transport::FollowCall& stream, const std::s
       if (stream_ended_ || stopping_) return;
     }
     v1::FollowMessage message;
-    *message.mutable_report() = exchange_->shards().Report();
+    *message.mutable_report() = exchange_->Report();
     std::string next = message.report().SerializeAsString();
     const core::Clock::TimePoint now = core::SystemClock().Now();
     if (next == last && now - said_at < kSilence) continue;

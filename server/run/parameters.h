@@ -25,7 +25,6 @@
 #include "server/merge/contribution.h"
 #include "server/merge/merge.h"
 #include "server/run/chunk_source.h"
-#include "server/run/waiters.h"
 #include "server/store/journal.h"
 
 namespace causeway::server {

@@ -94,18 +94,18 @@ std::string Ready::Text() const {
   return absl::StrJoin(lines, "\n");
 }
 
-void Commit(Ready ready, const core::RoundState& state, DurableFacts& durable, Journal& journal) {
-  const JournalEntry& entry = ready.entry;
-  const bool rows = ready.state_changed || entry.eval_loss || entry.model || entry.data || !entry.admitted.empty() ||
+Ready Commit(Ready ready, DurableFacts& durable, Journal& journal) {
+  JournalEntry& entry = ready.entry;
+  const bool rows = entry.state || entry.eval_loss || entry.model || entry.data || !entry.admitted.empty() ||
                     !entry.decided.empty() || !entry.events.empty();
-  if (!rows && ready.effects.empty()) return;
+  if (!rows && ready.effects.empty()) return ready;
   if (spdlog::should_log(spdlog::level::trace)) spdlog::trace("{}", ready.Text());
-  if (ready.state_changed) ready.entry.state = state;
-  ready.entry.durable = [&durable, effects = std::make_shared<std::vector<Effect>>(std::move(ready.effects))] {
+  entry.durable = [&durable, effects = std::make_shared<std::vector<Effect>>(std::move(ready.effects))] {
     for (Effect& one : *effects) std::visit(Performed{durable}, one);
     effects->clear();  // here, so that no peer or parameters outlive their owners
   };
-  journal.Commit(std::move(ready.entry));
+  journal.Commit(std::move(entry));
+  return ready;
 }
 
 }  // namespace causeway::server

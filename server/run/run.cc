@@ -3,38 +3,21 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "core/limits.h"
 #include "core/random.h"
+#include "core/text.h"
 #include "transport/messages.h"
 
 namespace causeway::server {
 
-void Notices::Note(RunParts& run) {
-  if (const bool held = run.rules.held(); held != held_) {
-    held_ = held;
-    v1::CoordinatorMessage message;
-    message.mutable_hold()->set_held(held);
-    run.members.SendToAll(message, run.ready);
-  }
-  const std::string reason = run.rules.Reason();
-  if (reason == reason_) return;
-  reason_ = reason;
-  if (reason.empty()) return;
-  const char* const state = RunStateName(run.rules.run_state());
-  spdlog::info("{}: {}", state, reason);
-  run.ready.Note("run", absl::StrCat(state, ": ", reason));
-  run.members.SendToAll(transport::NoticeOf(reason), run.ready);
-}
-namespace {
-
-constexpr double kLargeStep = 10;  // of a learning rate: more is likely a typing error
-
-RoundSettings RulesOf(const core::RunConfig& config, core::Shard shard) {
+RoundSettings RulesOf(const core::RunConfig& config, const core::Shard& shard) {
   return {config.sync,
           config.membership,
           shard,
@@ -44,294 +27,434 @@ RoundSettings RulesOf(const core::RunConfig& config, core::Shard shard) {
           config.tokens};
 }
 
-std::variant<LeadShard, FollowerShard> RoleOf(const RunOptions& options, OwnReport& report) {
-  if (options.shard.leads()) return LeadShard(options);
-  return FollowerShard(options, &report);
-}
-
-}  // namespace
-
-Run::Run(const RunOptions& options, Journal& journal, RunFigures& figures, DurableFacts& durable,
-         RunModel::Listeners listeners)
-    : settings(options.config),
+RunParts::RunParts(const RunOptions& options, Journal& journal, RunFigures& figures, DurableFacts& durable,
+                   RunModel::Listeners listeners)
+    : options(options),
+      journal(journal),
+      figures(figures),
+      durable(durable),
+      settings(options.config),
       admission(options.config, options.shard, options.bounds, options.new_run,
                 !options.completed && journal.identity().may_have_lost_its_end,
                 Claims(journal.identity(), core::DeviceRandom(), options.shard)),
       codecs(settings),
-      uploads(model, codecs, figures, *options.clock),
-      decisions(settings, *options.clock, model, codecs, uploads, figures),
-      options_(options),
-      journal_(journal),
-      durable_(durable),
-      shard_(RoleOf(options, durable.report)),
-      model(settings, &journal, std::move(listeners)) {}
-
-// ---- Settings ----
-
-absl::Status Run::RestoreSettings(const core::SettingsChain& stored) {
-  settings.BeginAfter(stored.before);
-  for (const core::SettingsRevision& revision : stored.revisions) {
-    if (options_.settings.read == nullptr) return absl::DataLossError("the settings have changed, and cannot be read");
-    ASSIGN_OR_RETURN(core::RunConfig config, options_.settings.read(revision.run_config));
-    settings.Add(revision, std::move(config));
-  }
-  durable_.revision = settings.revision();
-  return absl::OkStatus();
+      model(settings, &journal, std::move(listeners)) {
+  if (!options.shard.leads()) shard = FollowerShard();
 }
 
-void Run::TellRules(const core::SettingsRevision& revision, bool goes_on, int64_t now_ms) {
-  const RoundSettings changed = RulesOf(settings.Of(revision.number), options_.shard);
-  Apply(SettingsChanged{revision.versions, changed.membership, changed.values, changed.max_tokens_per_step,
+// ---- The rules' decisions ----
+
+namespace {
+
+// γ of a round: the product over the legs that have no feedback, where the run wants it.
+float GainOf(const core::RunConfig& config, const std::optional<RoundCodecs>& codecs) {
+  if (!config.codec_gain) return 1;
+  const float up = config.codec.feedback_up > 0 ? 1 : core::CodecGain(codecs ? codecs->up : config.codec.up);
+  const float down = config.codec.feedback_down > 0 ? 1 : core::CodecGain(codecs ? codecs->down : config.codec.down);
+  return up * down;
+}
+
+std::optional<RoundCodecs> DecideCodecs(RunParts& run, const CloseRound& round) {
+  const std::optional<RoundCodecs> codecs =
+      run.codecs.Decide(round.fragment, round.base, run.rules->ActiveSites(), std::ssize(round.contributors));
+  for (const std::string& change : run.codecs.TakeChanges()) {
+    spdlog::info("codec {}", change);
+    run.ready.Note("codec", change);
+  }
+  return codecs;
+}
+
+std::string WhyMissed(const RunParts& run, const CloseRound& action, const core::SiteId& site,
+                      const core::SiteRecord& record, const Member& member) {
+  const core::Version first = record.first_versions[action.fragment];
+  if (first > action.base) return absl::StrCat("takes part from version ", first + 1, " on");
+  if (member.silent_ms) return "its control stream was broken";
+  if (member.progress->completing) return "it has done all its steps";
+  const char* where = run.uploads.Find(action.fragment, site) != nullptr ? "its contribution was on its way"
+                                                                         : "it had not begun to send its contribution";
+  return absl::StrCat(where, " when the round closed: ", action.reason);
+}
+
+void NoteMembers(RunParts& run, const CloseRound& action) {
+  const int64_t unix_ms = run.options.clock->UnixMs();
+  const core::Version version = action.base + 1;
+  int64_t first_ms = run.options.clock->NowMs();
+  const int64_t now_ms = first_ms;
+  for (const CloseRound::Contributor& contributor : action.contributors) {
+    first_ms = std::min(first_ms, run.uploads.Find(action.fragment, contributor.site)->begun_ms);
+    Member& member = run.members[contributor.site];
+    member.last_merged = {action.fragment, version, unix_ms};
+    member.staleness = action.base - contributor.base;
+  }
+  for (const auto& [site, record] : run.rules->state().sites) {
+    const bool contributed = std::ranges::count(action.contributors, site, &CloseRound::Contributor::site) > 0;
+    Member* const member = run.members.Find(site);
+    if (contributed || !core::IsActive(record.state) || member == nullptr) continue;
+    member->missed = {action.fragment, version, WhyMissed(run, action, site, record, *member)};
+  }
+  run.figures.Decided(action.fragment, version, action.reason, unix_ms, SecondsOf(now_ms - first_ms));
+}
+
+// Takes the round's contributions; they are merged once the decision is durable.
+void Do(RunParts& run, const CloseRound& action) {
+  const core::RunConfig& config = run.settings.AtVersion(action.fragment, action.base);
+  RoundRecord round{.fragment = action.fragment,
+                    .base = action.base,
+                    .outer = config.outer,  // its gain follows
+                    .sites = action.sites,
+                    .reason = action.reason,
+                    .codecs = DecideCodecs(run, action),
+                    .run_tokens = action.run_tokens,
+                    .revision = run.settings.RevisionAt(action.fragment, action.base),
+                    .rolled_back_to = action.rolled_back_to};
+  round.outer.gain = GainOf(config, round.codecs);
+  std::vector<double> weights;
+  for (const CloseRound::Contributor& contributor : action.contributors) weights.push_back(contributor.weight);
+  const std::vector<float> normalized = NormalizedWeights(weights);
+  NoteMembers(run, action);
+  MergeJob job;
+  for (size_t i = 0; i < action.contributors.size(); ++i) {
+    const CloseRound::Contributor& contributor = action.contributors[i];
+    round.contributors.push_back({contributor.site, contributor.base, normalized[i], contributor.factor});
+    job.contributions.push_back(run.uploads.Take(action.fragment, contributor.site));
+    run.members[contributor.site].merged_weight += normalized[i];
+  }
+  if (action.rolled_back_to) run.uploads.Clear(action.fragment);
+  ++run.said.rounds;
+  // Without its numbers, a reason changes only when something other than the time does.
+  std::string reason = action.reason;
+  std::erase_if(reason, [](char c) { return absl::ascii_isdigit(c); });
+  std::string& noted = run.said.reasons_of_rounds[action.fragment];
+  if (noted != reason) spdlog::info("fragment {}: rounds close as {}", action.fragment, action.reason);
+  noted = std::move(reason);
+  run.ready.Note(
+      "round", "", action.fragment,
+      absl::StrCat("version ", action.base + 1, ": ", action.reason, ": ",
+                   absl::StrJoin(round.contributors, ", ", [](std::string* out, const RoundRecord::Contributor& c) {
+                     absl::StrAppend(out, c.site, " (base ", c.base, ", weight ", c.weight, ")");
+                   })));
+  run.ready.state_changed = true;
+  job.round = round;
+  run.ready.entry.decided.push_back(std::move(round));
+  run.ready.effects.emplace_back(effect::Merge{run.model.parameters(), std::move(job)});
+}
+
+void Do(RunParts& run, const RequestSeed& action) {
+  ModelFact& model = run.model.fact();
+  if (!model.known()) return;
+  if (!model.stays()) {  // else another shard lacks its part
+    // Parts sent by another seeder so far are void.
+    const bool another = model.ExpectSeedFrom(action.site, run.rules->state().sites.at(action.site).session);
+    if (another || !run.uploads.seeding.expects()) run.uploads.seeding.Expect(model.map().num_fragments());
+    if (another) run.model.Store(run.ready);
+  }
+  spdlog::info("site {}: the initial parameters are requested from it", action.site);
+  v1::CoordinatorMessage message;
+  message.mutable_seed_request();
+  run.members.Send(action.site, message, run.ready);
+}
+
+void Do(RunParts& run, const Enter& action) {
+  const std::string where =
+      run.follower() != nullptr ? "where shard 0 has put it" : absl::StrCat("after step ", action.entry.step);
+  spdlog::info("site {}: enters {}", action.site, where);
+  run.ready.state_changed = true;
+  run.ready.Note("enter", action.site, -1, where);
+  v1::CoordinatorMessage message;
+  transport::ToProto(action.entry, message.mutable_entry());
+  run.members.Send(action.site, message, run.ready);
+}
+
+void Do(RunParts& run, const Dropped& action) {
+  spdlog::info("site {}: is out of the run: {}", action.site, action.reason);
+  run.ready.state_changed = true;
+  run.ready.Note("drop", action.site, -1, action.reason);
+  ForgetUploads(run, action.site);
+  run.members.Drop(action.site, run.ready);
+}
+
+void Do(RunParts& run, const Forgotten& action) {
+  spdlog::warn("site {}: its name is given up: the run has {} sites, and it has been gone for the longest time",
+               action.site, core::kMaxSites);
+  run.ready.state_changed = true;
+  run.ready.Note("forget", action.site, -1, "if it comes back, it starts from the anchor");
+  run.admission.ForgetData(action.site, run.ready);
+  run.members.Erase(action.site);
+  run.figures.Forget(action.site);
+}
+
+}  // namespace
+
+void Apply(RunParts& run, const RunEvent& event, int64_t now_ms) {
+  Perform(run, run.rules->Handle(event, now_ms).actions);
+}
+
+void Perform(RunParts& run, const Actions& actions) {
+  // Rounds come first: they take the contributions left by sites that are gone.
+  for (const Action& action : actions) {
+    if (const auto* close = std::get_if<CloseRound>(&action)) Do(run, *close);
+  }
+  for (const Action& action : actions) {
+    if (std::holds_alternative<CloseRound>(action)) continue;
+    std::visit([&run](const auto& chosen) { Do(run, chosen); }, action);
+  }
+}
+
+void BeginModel(RunParts& run) {
+  run.uploads.Reset(run.model.fact().map().num_fragments());
+  run.codecs.SetMap(run.model.fact().map());
+  run.model.Begin(run.ready);
+}
+
+void TellRules(RunParts& run, const core::SettingsRevision& revision, bool goes_on, int64_t now_ms) {
+  const RoundSettings changed = RulesOf(run.settings.Of(revision.number), run.options.shard);
+  Apply(run,
+        SettingsChanged{revision.versions, changed.membership, changed.values, changed.max_tokens_per_step,
                         changed.steps, changed.run_tokens, goes_on},
         now_ms);
 }
 
-// The run's settings from that place on.
-absl::StatusOr<SettingsForms::Changed> Run::Changed(const v1::ChangeSettingsRequest& request,
-                                                    const ChangePlace& place) const {
-  const core::RunConfig& before = settings.AtStep(place.step);
-  if (request.cancel()) {
-    if (settings.Pending(place.step).empty()) {
-      return absl::FailedPreconditionError(absl::StrCat("no change of settings is pending after step ", place.step));
-    }
-    return options_.settings.rebase(settings.newest(), before, settings.newest());
+// ---- Inputs of sites ----
+
+namespace {
+
+// A site's text, clipped to be kept.
+std::string OfSite(const std::string& text) { return core::Clipped(text, core::kMaxSiteTextBytes); }
+
+absl::Status Refuse(RunParts& run, const input::Join& input, const JoinDecision& decision, int64_t now_ms) {
+  const core::SiteId& site = input.join.context().site();
+  spdlog::warn("site {}: {}: {}", site, decision.retry_after_ms > 0 ? "has to wait" : "refused", decision.reason);
+  if (decision.rival && run.members.Complain(site, &Member::rival, decision.reason, now_ms)) {
+    run.ready.Note("two_workers", site, -1, decision.reason);
   }
-  SettingsForms::Changes changes;
-  for (const v1::SettingChange& change : request.changes()) changes.emplace_back(change.key(), change.value());
-  ASSIGN_OR_RETURN(SettingsForms::Changed changed, options_.settings.change(before, changes));
-  if (changed.changes.empty()) return absl::FailedPreconditionError("the run has these values already");
-  if (request.at_step() > 0 && !changed.at_once.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("at_step: ", absl::StrJoin(changed.at_once, ", "), " would hold at once: set it by itself"));
-  }
-  const RoundSettings then = RulesOf(changed.config, options_.shard);
-  RETURN_IF_ERROR(rules->CheckChange(then.membership, then.max_tokens_per_step));
-  const auto jumps = [](double was, double is) { return was > 0 && is > kLargeStep * was; };
-  if (!request.yes() &&
-      (jumps(before.inner.lr, changed.config.inner.lr) || jumps(before.outer.lr, changed.config.outer.lr))) {
-    return absl::FailedPreconditionError(absl::StrCat(absl::StrJoin(changed.changes, ", "), ": more than ", kLargeStep,
-                                                      " times the learning rate; --yes if it is meant"));
-  }
-  const core::Step steps = changed.config.steps;
-  if (steps != before.steps && steps != 0 && steps < place.step) {
-    return absl::FailedPreconditionError(absl::StrCat("run.steps: expected 0, or at least ", place.step,
-                                                      ", the first step that a change can hold from, got ", steps));
-  }
-  return changed;
+  v1::CoordinatorMessage answer;
+  answer.mutable_refused()->set_reason(decision.reason);
+  answer.mutable_refused()->set_retry_after_ms(decision.retry_after_ms);
+  run.ready.effects.emplace_back(effect::Send{input.peer, site, answer});
+  run.ready.effects.emplace_back(effect::Close{input.peer, site});
+  return absl::OkStatus();
 }
 
-// A joining site hears of the newest alone: one of them has to hold already.
-absl::Status Run::CheckRoomForRevisions(size_t more) const {
-  constexpr size_t kMost = core::SettingsChain::kMost;
-  const core::SettingsChain chain = settings.Chain();
-  if (static_cast<size_t>(settings.revision()) + more <= kMost) return absl::OkStatus();
-  const size_t told = chain.revisions.size() + more;
-  const core::SettingsRevision& oldest = chain.revisions[std::min(told - std::min(told, kMost), told - more - 1)];
-  if (std::ranges::equal(oldest.versions, rules->state().versions, std::ranges::less_equal())) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("the last ", kMost, " changes of settings have not taken effect yet: wait for some rounds"));
-}
+}  // namespace
 
-absl::StatusOr<std::vector<core::SettingsRevision>> Run::ChangeSettings(const v1::ChangeSettingsRequest& request) {
-  if (!options_.shard.alone()) {
-    return absl::FailedPreconditionError("the settings of a run of several shards cannot change while it runs yet");
-  }
-  if (options_.settings.change == nullptr) return absl::UnimplementedError("this coordinator cannot change settings");
-  const std::optional<core::Step> wanted = request.at_step() > 0 ? std::optional(request.at_step()) : std::nullopt;
-  ASSIGN_OR_RETURN(const ChangePlace place, rules->PlaceOfChange(settings.newest().steps, wanted));
-  ASSIGN_OR_RETURN(SettingsForms::Changed changed, Changed(request, place));
-  std::vector<core::RunSettings::Change> pending = settings.Pending(place.step);
-  if (request.cancel()) pending.clear();
-  RETURN_IF_ERROR(CheckRoomForRevisions(1 + pending.size()));
-  std::vector<core::SettingsRevision> revisions;
-  std::vector<core::RunConfig> configs;
-  uint64_t parent = settings.digest();
-  const auto append = [&](core::Step step, const std::vector<core::Version>& versions, SettingsForms::Changed to) {
-    core::SettingsRevision& one =
-        revisions.emplace_back(core::SettingsRevision{.number = settings.revision() + std::ssize(revisions) + 1,
-                                                      .step = step,
-                                                      .versions = versions,
-                                                      .run_config = std::move(to.run_config),
-                                                      .changes = std::move(to.changes),
-                                                      .unix_ms = options_.clock->UnixMs(),
-                                                      .nonce = core::DeviceRandom()});
-    parent = one.digest = core::DigestOf(parent, one);
-    configs.push_back(std::move(to.config));
+absl::Status Handle(RunParts& run, const input::Join& input, int64_t now_ms) {
+  const v1::Join& join = input.join;
+  const core::SiteId& site = join.context().site();
+  const std::optional<DoubtFound> doubt = run.admission.FindDoubt(join, *run.rules);
+  const auto map = run.admission.CheckModel(join, input.manifest, run.codecs.all(), run.model.fact(), *run.rules);
+  const absl::StatusOr<core::SiteData> data = map.ok() ? run.admission.CheckData(join, *run.rules) : map.status();
+  const bool continues = !doubt && run.admission.Continues(join, *run.rules);
+  const Outcome outcome = doubt ? Outcome{.join = run.admission.Refuse(site, *doubt, now_ms, *run.rules, run.ready)}
+                                : run.admission.Decide(join, data.status(), continues, now_ms, *run.rules);
+  // Actions on an earlier stay's remains go first, with its stream; messages to the site wait for the new stream.
+  const auto is_told = [](const Action& action) {
+    return std::holds_alternative<RequestSeed>(action) || std::holds_alternative<Enter>(action);
   };
-  const core::RunConfig& before = settings.AtStep(place.step);
-  append(place.step, place.versions, std::move(changed));
-  const core::RunConfig* was = &before;
-  for (const core::RunSettings::Change& later : pending) {  // on top of it
-    ASSIGN_OR_RETURN(SettingsForms::Changed again, options_.settings.rebase(*was, *later.config, configs.back()));
-    append(later.step, later.versions, std::move(again));
-    was = later.config;
+  Actions before, told;
+  for (const Action& action : outcome.actions) (is_told(action) ? told : before).push_back(action);
+  Perform(run, before);
+  const JoinDecision& decision = outcome.join;
+  if (!decision.accepted) return Refuse(run, input, decision, now_ms);
+  if (*map && run.model.Declare(**map, site, run.ready)) {
+    run.model.Store(run.ready);
+    BeginModel(run);
+    Apply(run, ModelReplaced{}, now_ms);
   }
-  if (request.dry_run()) return revisions;
-  const auto longer = [](int64_t was_so, int64_t is) { return was_so > 0 && (is == 0 || is > was_so); };
-  const bool goes_on = configs[0].steps != before.steps || longer(before.tokens, configs[0].tokens);
-  for (size_t i = 0; i < revisions.size(); ++i) {
-    const core::SettingsRevision& one = revisions[i];
-    settings.Add(one, std::move(configs[i]));
-    ready.entry.settings.revisions.push_back(one);
-    ready.Note("set",
-               absl::StrCat("revision ", one.number, ", from step ", one.step, ": ", absl::StrJoin(one.changes, ", ")));
+  run.admission.DeclareData(site, *data, *run.rules, run.ready);
+  run.members.Join(site, join.context().session(), input.peer, decision.resumed, now_ms);
+  spdlog::info("site {}: {}", site, decision.resumed ? "is back" : "joins");
+  if (join.from_checkpoint()) ForgetUploads(run, site);  // another process made those chunks
+  run.ready.state_changed = true;
+  if (!decision.resumed) run.ready.Note("join", site, -1, absl::StrCat("version ", OfSite(join.software_version())));
+  v1::CoordinatorMessage answer;
+  *answer.mutable_welcome() = run.admission.Welcome(join, decision, continues, run.model.welcome(), *run.rules);
+  const core::SettingsChain chain = run.settings.Chain();  // durable before this message leaves
+  answer.mutable_welcome()->set_settings_before(chain.before);
+  for (const core::SettingsRevision& one : chain.revisions) {
+    transport::ToProto(one, answer.mutable_welcome()->add_revisions());
   }
-  ready.state_changed = true;
-  ready.effects.emplace_back(effect::Durable{revisions.back().number});
-  for (const core::SettingsRevision& one : revisions) TellRules(one, goes_on, options_.clock->NowMs());
-  return revisions;
+  run.members.Send(site, answer, run.ready);
+  const bool drains = run.rules->state().sites.at(site).state == core::SiteState::kDraining;
+  if (drains) run.members.Send(site, DrainMessage(), run.ready);  // it may not know
+  Perform(run, told);
+  const std::string reason = run.rules->Reason();  // a newcomer wants to know why it waits
+  if (!reason.empty()) run.members.Send(site, transport::NoticeOf(reason), run.ready);
+  return absl::OkStatus();
 }
 
-std::vector<core::SettingsRevision> Run::SettingsAfter(int64_t number) const {
-  std::vector<core::SettingsRevision> later = settings.After(number);
-  std::erase_if(later, [this](const core::SettingsRevision& one) { return one.number > durable_.revision; });
-  return later;
+absl::Status Handle(RunParts& run, const input::SiteReady& ready, int64_t now_ms) {
+  const core::SiteId site = run.members.SiteOf(ready.peer);
+  if (!site.empty()) Apply(run, SiteReady{site, run.members[site].session}, now_ms);
+  return absl::OkStatus();
 }
 
-// ---- The state of earlier lives ----
+absl::Status Handle(RunParts& run, const input::Progress& input, int64_t now_ms) {
+  const core::SiteId site = run.members.SiteOf(input.peer);
+  if (site.empty()) return absl::OkStatus();
+  Member& member = run.members[site];
+  Apply(run,
+        SiteReport{.site = site,
+                   .session = member.session,
+                   .step = input.progress.step(),
+                   .tokens = input.progress.tokens(),
+                   .completing = input.progress.completing(),
+                   .unheard_ms = input.progress.unheard_ms(),
+                   .standing_still = input.progress.ranks().standing_still()},
+        now_ms);
+  core::Progress progress = transport::FromProto(input.progress);
+  run.codecs.Heard(site, progress);
+  if (std::isnan(progress.loss)) progress.loss = member.progress->loss;  // nothing new
+  if (progress.eval_loss && run.admission.data().EvaluatesForAll(site)) {
+    run.eval_loss.latest = progress.eval_loss;
+    run.eval_loss.versions = progress.eval_versions;
+    if (!run.eval_loss.start) run.eval_loss.start = progress.eval_loss;
+  } else if (progress.eval_loss) {
+    run.eval_loss.by_site[site] = {.loss = *progress.eval_loss, .versions = progress.eval_versions};
+  }
+  if (progress.eval_loss) run.ready.entry.eval_loss = run.eval_loss;
+  member.progress = std::make_shared<const core::Progress>(std::move(progress));
+  return absl::OkStatus();
+}
 
-void Run::Restore(const StoredRun& stored, int64_t now_ms) {
-  const core::RunConfig& config = options_.config;
-  evaluations.Restore(stored.eval_loss);
-  admission.RestoreData(stored.data);
-  members.Restore(stored.rounds, now_ms);
-  const bool seeded = stored.rounds.seeded;
+absl::Status Handle(RunParts& run, const input::Leave& input, int64_t now_ms) {
+  const core::SiteId site = run.members.SiteOf(input.peer);
+  if (site.empty()) return absl::OkStatus();
+  if (run.follower() != nullptr) {  // shard 0 will announce its meaning
+    run.members.Close(site, run.ready);
+  } else {
+    Apply(run, SiteLeaves{site, run.members[site].session, input.leave.finished(), OfSite(input.leave.reason())},
+          now_ms);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Handle(RunParts& run, const input::Disconnected& gone, int64_t now_ms) {
+  const core::SiteId site = run.members.SiteOf(gone.peer);
+  if (site.empty()) return absl::OkStatus();
+  run.members.Silent(site, now_ms);
+  Apply(run, SiteDisconnected{site, run.members[site].session}, now_ms);
+  spdlog::warn("site {}: its control stream broke; its name is kept for {} ms", site,
+               run.settings.newest().membership.lease_ms);
+  return absl::OkStatus();
+}
+
+absl::Status Handle(RunParts& run, const input::Flooded& flooded, int64_t now_ms) {
+  if (run.members.Complain(flooded.site, &Member::flood, flooded.why, now_ms)) {
+    run.ready.Note("noisy", flooded.site, -1, flooded.why);
+  }
+  return absl::OkStatus();
+}
+
+// Leases do not run while this process stands still: a tick later than a quarter of a lease is late.
+absl::Status Handle(RunParts& run, const input::Tick&, int64_t now_ms) {
+  const bool first = !std::exchange(run.said.ticked, true);
+  const int64_t from_ms = std::exchange(run.said.ticked_ms, now_ms);
+  if (now_ms - from_ms > run.options.config.membership.lease_ms / 4) {
+    run.rules->Handle(StoodStill{from_ms}, now_ms);
+    if (!first) {
+      const std::string text = absl::StrCat("this process stood still for ", now_ms - from_ms,
+                                            " ms; the sites' leases go on from where they were");
+      spdlog::warn("{}", text);
+      run.ready.Note("stall", text);
+    }
+  }
+  Apply(run, Tick{}, now_ms);
+  return absl::OkStatus();
+}
+
+// ---- The run ----
+
+namespace {
+
+// Tells the sites, the log and the history what is news about the run as a whole: whether they hold before their next
+// step, and why the run does not train.
+void TellNews(RunParts& run) {
+  if (const bool held = run.rules->held(); held != run.said.held) {
+    run.said.held = held;
+    v1::CoordinatorMessage message;
+    message.mutable_hold()->set_held(held);
+    run.members.SendToAll(message, run.ready);
+  }
+  const std::string reason = run.rules->Reason();
+  if (reason == run.said.reason) return;
+  run.said.reason = reason;
+  if (reason.empty()) return;
+  const char* const state = RunStateName(run.rules->run_state());
+  spdlog::info("{}: {}", state, reason);
+  run.ready.Note("run", absl::StrCat(state, ": ", reason));
+  run.members.SendToAll(transport::NoticeOf(reason), run.ready);
+}
+
+}  // namespace
+
+Ready Run::TakeReady() {
+  TellNews(parts_);
+  std::visit([this](auto& shard) { shard.Note(parts_); }, parts_.shard);
+  if (parts_.ready.state_changed) parts_.ready.entry.state = parts_.rules->state();
+  return std::exchange(parts_.ready, {});
+}
+
+Ready Run::Handle(const Input& input, int64_t now_ms) {
+  parts_.ready.status = std::visit([&](const auto& one) { return server::Handle(parts_, one, now_ms); }, input);
+  return TakeReady();
+}
+
+absl::StatusOr<Ready> Run::Restore(const StoredRun& stored, int64_t now_ms) {
+  RunParts& run = parts_;
+  run.said.ticked_ms = now_ms;
+  run.settings.BeginAfter(stored.settings.before);
+  for (const core::SettingsRevision& revision : stored.settings.revisions) {
+    ASSIGN_OR_RETURN(core::RunConfig config, ReadSettings(run.options.config, revision.run_config));
+    run.settings.Add(revision, std::move(config));
+  }
+  run.durable.revision = run.settings.revision();
+  run.eval_loss = stored.eval_loss;
+  run.admission.RestoreData(stored.data);
+  run.members.Restore(stored.rounds, now_ms);
   if (const ModelRecord& record = stored.model; record.generation > 0) {
     auto map = core::FragmentMap::FromParts(record.run.manifest, record.run.tensors_of_fragment);
-    model.Restore(ModelFact(record.generation, std::move(map), seeded, record.seeder));
-    BeginModel();
+    run.model.Restore(ModelFact(record.generation, std::move(map), stored.rounds.seeded, record.seeder));
+    BeginModel(run);
   }
-  rules = std::make_unique<RunRules>(RulesOf(config, options_.shard), stored.rounds, now_ms, model.fact().seeder());
-  for (const core::SettingsRevision& revision : settings.After(0)) {
-    TellRules(revision, /*goes_on=*/false, now_ms);
+  run.rules = std::make_unique<RunRules>(RulesOf(run.options.config, run.options.shard), stored.rounds, now_ms,
+                                         run.model.fact().seeder());
+  for (const core::SettingsRevision& revision : run.settings.After(0)) {
+    TellRules(run, revision, /*goes_on=*/false, now_ms);
   }
-  ready.Note("start", absl::StrCat("epoch ", journal_.identity().epoch));
-  for (const std::string& repaired : journal_.repaired()) {
+  run.ready.Note("start", absl::StrCat("epoch ", run.journal.identity().epoch));
+  for (const std::string& repaired : run.journal.repaired()) {
     spdlog::warn("{}", repaired);
-    ready.Note("repair", repaired);
+    run.ready.Note("repair", repaired);
   }
-  Publish();
+  return TakeReady();
 }
 
 absl::Status Run::RestoreFragments(const std::vector<StoredFragment>& stored, int64_t now_ms) {
-  if (!model.fact().known() || std::ssize(stored) != uploads.num_fragments()) {
+  RunParts& run = parts_;
+  if (!run.model.fact().known() || std::ssize(stored) != run.uploads.num_fragments()) {
     return absl::DataLossError(
-        absl::StrCat("stored state: expected ", uploads.num_fragments(), " fragments, found ", stored.size()));
+        absl::StrCat("stored state: expected ", run.uploads.num_fragments(), " fragments, found ", stored.size()));
   }
   std::vector<StartingFragment> fragments;
   for (size_t p = 0; p < stored.size(); ++p) {
     const StoredFragment& fragment = stored[p];
     const auto id = static_cast<core::FragmentId>(p);
-    if (!options_.shard.Owns(id)) {
+    if (!run.options.shard.Owns(id)) {
       fragments.emplace_back();
       continue;
     }
-    ASSIGN_OR_RETURN(core::FragmentState state, journal_.LoadSnapshot(id, fragment.snapshot));
+    ASSIGN_OR_RETURN(core::FragmentState state, run.journal.LoadSnapshot(id, fragment.snapshot));
     state.run_tokens = fragment.facts.run_tokens;
     const uint64_t digest = state.Digest();
     fragments.push_back(
         {.state = std::move(state), .digest = digest, .facts = fragment.facts, .updates = fragment.updates});
-    codecs.Restore(id, rules->state().versions[p],
-                   (fragment.to_replay.empty() ? fragment.facts : FactsOf(fragment.to_replay.back().record)).up);
-    RETURN_IF_ERROR(uploads.Restore(id, fragment.open, rules->state(), now_ms));
+    run.codecs.Restore(id, run.rules->state().versions[p],
+                       (fragment.to_replay.empty() ? fragment.facts : FactsOf(fragment.to_replay.back().record)).up);
+    RETURN_IF_ERROR(RestoreUploads(run, id, fragment.open, now_ms));
   }
-  model.parameters()->Set(std::move(fragments));
-  model.MergeAgain(stored, codecs);
+  run.model.parameters()->Set(std::move(fragments));
+  run.model.MergeAgain(stored, run.codecs);
   return absl::OkStatus();
-}
-
-void Run::BeginModel() {
-  uploads.Reset(model.fact().map().num_fragments());
-  seeding.Void();
-  codecs.SetMap(model.fact().map());
-  model.Begin(ready);
-}
-
-absl::Status Run::Follow(const v1::MembershipUpdate& update, int64_t now_ms) {
-  const bool had_seed = model.fact().stays();
-  ASSIGN_OR_RETURN(const FollowerShard::News news, follower()->Take(update, *rules, model.fact(), ready));
-  if (news == FollowerShard::News::kLater) return absl::OkStatus();
-  if (news == FollowerShard::News::kAnotherModel) {
-    spdlog::info("the model is generation {}, as shard 0 says", model.fact().generation());
-    if (had_seed) {
-      ready.Note("withdrawn", "the initial parameters: shard 0 has another model, no site has trained this");
-    }
-    model.Store(ready);
-    BeginModel();
-    rules->Handle(ModelReplaced{}, now_ms);
-    members.CloseAll(ready);  // sites that were welcomed to another model come back, and are welcomed to this one
-  }
-  Apply(MembershipChanged{follower()->membership()}, now_ms);
-  Publish();
-  return absl::OkStatus();
-}
-
-void Run::Publish() {
-  RunParts parts = Parts();
-  notices_.Note(parts);
-  std::visit([this](auto& shard) { shard.Note(*rules, model.fact(), ready); }, shard_);
-  Commit(std::exchange(ready, {}), rules->state(), durable_, journal_);
-}
-
-void Run::Apply(const RunEvent& event, int64_t now_ms) { Perform(rules->Handle(event, now_ms).actions); }
-
-void Run::Perform(const Actions& actions) {
-  // Rounds come first: they take the contributions left by sites that are gone.
-  for (const Action& action : actions) {
-    if (const auto* close = std::get_if<CloseRound>(&action)) Do(*close);
-  }
-  for (const Action& action : actions) {
-    if (std::holds_alternative<CloseRound>(action)) continue;
-    std::visit([this](const auto& chosen) { Do(chosen); }, action);
-  }
-}
-
-void Run::Do(const RequestSeed& action) {
-  if (!model.fact().known()) return;
-  if (!model.fact().stays()) {  // else another shard lacks its part
-    // Parts sent by another seeder so far are void.
-    const bool another = model.fact().ExpectSeedFrom(action.site, rules->state().sites.at(action.site).session);
-    if (another || !seeding.expects()) seeding.Expect(model.fact().map().num_fragments());
-    if (another) model.Store(ready);
-  }
-  spdlog::info("site {}: the initial parameters are requested from it", action.site);
-  v1::CoordinatorMessage message;
-  message.mutable_seed_request();
-  members.Send(action.site, message, ready);
-}
-
-void Run::Do(const Enter& action) {
-  const std::string where =
-      follower() != nullptr ? "where shard 0 has put it" : absl::StrCat("after step ", action.entry.step);
-  spdlog::info("site {}: enters {}", action.site, where);
-  ready.state_changed = true;
-  ready.Note("enter", action.site, -1, where);
-  v1::CoordinatorMessage message;
-  transport::ToProto(action.entry, message.mutable_entry());
-  members.Send(action.site, message, ready);
-}
-
-void Run::Do(const CloseRound& action) {
-  RunParts parts = Parts();
-  decisions.Carry(action, parts);
-}
-
-void Run::Do(const Dropped& action) {
-  spdlog::info("site {}: is out of the run: {}", action.site, action.reason);
-  ready.state_changed = true;
-  ready.Note("drop", action.site, -1, action.reason);
-  uploads.Forget(action.site, rules->state());
-  members.Drop(action.site, ready);
-}
-
-void Run::Do(const Forgotten& action) {
-  spdlog::warn("site {}: its name is given up: the run has {} sites, and it has been gone for the longest time",
-               action.site, core::kMaxSites);
-  ready.state_changed = true;
-  ready.Note("forget", action.site, -1, "if it comes back, it starts from the anchor");
-  admission.ForgetData(action.site, ready);
-  members.Erase(action.site);
-  decisions.Forget(action.site);
 }
 
 }  // namespace causeway::server

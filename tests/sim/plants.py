@@ -5,30 +5,30 @@ A plant is a list of (file, what is there once, what stands there instead).
 
 PLANTS = {
     "verdict_before_it_is_durable": [
-        ("server/run/open_uploads.cc", "  answer(AdmittedVerdict());\n}", "  peer->Answer(AdmittedVerdict());\n}")],
+        ("server/run/uploads.cc", "  run.ready.effects.emplace_back(\n      effect::Answer{input.peer, header.context().site(), header.fragment(), std::move(verdict)});\n",
+         "  input.peer->Answer(std::move(verdict));\n")],
     "merge_before_it_is_durable": [
-        ("server/run/decisions.cc",
-         "  run.ready.effects.emplace_back(effect::Merge{model_.parameters(), std::move(job)});",
-         "  model_.parameters()->Merge(std::move(job));")],
+        ("server/run/run.cc", "  run.ready.effects.emplace_back(effect::Merge{run.model.parameters(), std::move(job)});",
+         "  run.model.parameters()->Merge(std::move(job));")],
     "lease_ends_while_the_coordinator_stands_still": [
-        ("server/run/run_exchange.cc", "  run.rules.Handle(StoodStill{from_ms}, now_ms);\n", "")],
+        ("server/run/run.cc", "    run.rules->Handle(StoodStill{from_ms}, now_ms);\n", "")],
     "waiting_reader_is_forgotten": [  # destroyed without an answer, while its stream stays open: joining hung for ever
-        ("server/run/waiters.cc", "Waiter::~Waiter() {\n  if (waits_) Tell(", "Waiter::~Waiter() {\n  if (false) Tell("),
-        ("server/run/waiters.cc", "  waiter.Await();\n", "  waiter.Await();\n  waiting.clear();\n")],
+        ("server/run/chunk_source.cc", "Waiter::~Waiter() {\n  if (waits_) Tell(", "Waiter::~Waiter() {\n  if (false) Tell("),
+        ("server/run/chunk_source.cc", "  waiter.Await();\n", "  waiter.Await();\n  waiting.clear();\n")],
     "model_is_forgotten_with_its_waiters": [  # while no site is left, before the seed: the hang of decision 15
-        ("server/run/waiters.cc", "Waiter::~Waiter() {\n  if (waits_) Tell(", "Waiter::~Waiter() {\n  if (false) Tell("),
-        ("server/run/waiters.cc", "  TellTaken(Take([generation](const WaitKey& key) { return key.generation < generation; }),\n"
+        ("server/run/chunk_source.cc", "Waiter::~Waiter() {\n  if (waits_) Tell(", "Waiter::~Waiter() {\n  if (false) Tell("),
+        ("server/run/chunk_source.cc", "  TellTaken(Take([generation](const WaitKey& key) { return key.generation < generation; }),\n"
          "            absl::AbortedError(absl::StrCat(\"the model is generation \", generation, \" now; retry\")));\n",
          "  Take([generation](const WaitKey& key) { return key.generation <= generation; });\n"),
-        ("server/run/site_calls.cc", "  if (*map && run.model.Declare(**map, site, run.ready)) {\n",
+        ("server/run/run.cc", "  if (*map && run.model.Declare(**map, site, run.ready)) {\n",
          "  const auto other_is_in = [&](const auto& each) {\n"
          "    return each.first != site && each.second.state != core::SiteState::kGone;\n  };\n"
          "  if (*map && run.lead() != nullptr && !run.model.fact().stays() &&\n      std::ranges::none_of(run.rules->state().sites, other_is_in)) {\n"
          "    run.model.Restore(ModelFact());\n  }\n"
          "  if (*map && run.model.Declare(**map, site, run.ready)) {\n")],
     "no_waiting_reader_is_woken": [
-        ("server/run/waiters.cc", "  TellTaken(std::move(taken), absl::OkStatus());\n}", "}"),
-        ("server/run/waiters.cc",
+        ("server/run/chunk_source.cc", "  TellTaken(std::move(taken), absl::OkStatus());\n}", "}"),
+        ("server/run/chunk_source.cc",
          "  TellTaken(Take([fragment](const WaitKey& key) { return key.fragment == fragment; }), absl::OkStatus());",
          "  (void)fragment;")],
     "contribution_merged_twice_after_a_restart": [
@@ -40,13 +40,13 @@ PLANTS = {
         ("server/rounds/round_rules.cc", "  facts_.state.contributions[fragment].clear();\n",
          "  auto& stays = facts_.state.contributions[fragment];\n"
          "  stays.erase(stays.size() > 1 ? std::next(stays.begin()) : stays.begin(), stays.end());\n"),
-        ("server/run/open_uploads.cc", ".at(site).contribution;\n  open_[fragment].erase(site);\n", ".at(site).contribution;\n")],
+        ("server/run/uploads.cc", ".at(site).contribution;\n  open_[fragment].erase(site);\n", ".at(site).contribution;\n")],
     "residual_applied_twice": [
         ("codecs/error_feedback.cc", "  residual_ = std::move(next_residual_);\n",
          "  residual_ = std::move(next_residual_);\n  for (float& value : residual_.values()) value += value;\n")],
     "upload_of_an_earlier_stay_is_taken": [  # its chunks mix with those of the same base, of another residual
-        ("server/run/open_uploads.cc",
-         "  RETURN_IF_ERROR(CheckStay(run.rules.state(), site, header.context().stay()));\n", "  (void)CheckStay;\n")],
+        ("server/run/uploads.cc",
+         "  RETURN_IF_ERROR(CheckStay(run.rules->state(), site, header.context().stay()));\n", "  (void)CheckStay;\n")],
     "repeat_of_what_is_merged_is_refused": [
         ("server/rounds/round_rules.cc", "base >= 0 && record->second.last_merged[fragment] == base)",
          "base >= 0 && record->second.last_merged[fragment] < base)")],

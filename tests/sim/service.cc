@@ -13,7 +13,6 @@
 #include "core/digest.h"
 #include "core/thread.h"
 #include "formats/run_yaml.h"
-#include "formats/settings.h"
 #include "server/calls/reactors.h"
 #include "server/run/membership_follower.h"
 #include "transport/grpc_link.h"
@@ -209,7 +208,7 @@ class CoordinatorServer final : public Server {
   CoordinatorServer(server::RunExchange* coordinator, server::Gate* gate) : coordinator_(coordinator), gate_(gate) {}
 
   grpc::Status Describe(const v1::DescribeRequest& request, v1::RunDescription* description) override {
-    const absl::Status status = coordinator_->CheckContext(request.context());
+    const absl::Status status = coordinator_->admission().CheckContext(request.context());
     if (status.ok()) *description = coordinator_->Describe();
     return server::ToGrpc(status);
   }
@@ -252,24 +251,6 @@ std::string CoordinatorProgram::Refused(const absl::Status& status, const Disk::
   return status.ToString();
 }
 
-namespace {
-
-server::SettingsForms FormsOfSettings() {
-  using Forms = server::SettingsForms;
-  const auto change = [](const core::RunConfig& now, const Forms::Changes& changes) -> absl::StatusOr<Forms::Changed> {
-    ASSIGN_OR_RETURN(core::RunConfig config, formats::ChangedConfig(now, changes));
-    return Forms::Changed{config, formats::SerializeRunConfig(config), formats::ConfigChanges(now, config),
-                          formats::KeysAtOnce(changes)};
-  };
-  const auto rebase = [change](const core::RunConfig& before, const core::RunConfig& after,
-                               const core::RunConfig& now) {
-    return change(now, formats::ChangesBetween(before, after));
-  };
-  return {.change = change, .rebase = rebase, .read = formats::ParseRunConfig, .json = formats::RunConfigJson};
-}
-
-}  // namespace
-
 std::string CoordinatorProgram::Main(const std::shared_ptr<Process>& process) {
   const std::string serialized = formats::SerializeRunConfig(config_);
   const auto gate = server::Gate::Create({});
@@ -295,15 +276,9 @@ std::string CoordinatorProgram::Main(const std::shared_ptr<Process>& process) {
   repaired_ += repaired;
   absl::StatusOr<server::StoredRun> stored = (*journal)->Load();
   if (!stored.ok()) return stored.status().ToString();
-  const auto coordinator =
-      server::RunExchange::Create({.config = config_,
-                                   .run_config = serialized,
-                                   .config_json = "{}",
-                                   .settings = FormsOfSettings(),
-                                   .shard = shard_,
-                                   .lead = NodeOf(0),
-                                   .check_config = [](const std::string&) { return absl::OkStatus(); }},
-                                  journal->get(), *std::move(stored));
+  const auto coordinator = server::RunExchange::Create(
+      {.config = config_, .run_config = serialized, .config_json = "{}", .shard = shard_, .lead = NodeOf(0)},
+      journal->get(), *std::move(stored));
   if (!coordinator.ok()) return coordinator.status().ToString();
   epoch_ = (*journal)->identity().epoch;
   network_.Listen(node(),

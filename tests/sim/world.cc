@@ -275,12 +275,13 @@ void World::OneFault() {
     case 9: count("quits", site); return trainer.Quit();
     case 10:
       count("drains", site);
-      return hubs_[0]->Command(
-          [site](server::RunExchange& coordinator) { coordinator.operators().Drain(site).IgnoreError(); });
+      return hubs_[0]->Command([site](server::RunExchange& coordinator) {
+        coordinator.Ask(server::input::Drain{site}).status().IgnoreError();
+      });
     case 11:
       count("pauses", "");
       hubs_[0]->Command([](server::RunExchange& coordinator) {
-        coordinator.operators().ChangeRun(v1::ChangeRunRequest::PAUSE).IgnoreError();
+        coordinator.Ask(server::input::ChangeRun{v1::ChangeRunRequest::PAUSE}).status().IgnoreError();
       });
       machine_.After(milliseconds(chance.Between(100, 5000)), [this] { Resume(); });
       return;
@@ -292,7 +293,7 @@ void World::OneFault() {
         v1::ChangeSettingsRequest request;
         request.add_changes()->set_key("outer.lr");
         request.mutable_changes(0)->set_value(lr);
-        coordinator.operators().ChangeSettings(request).IgnoreError();
+        coordinator.Ask(server::input::ChangeSettings{request}).status().IgnoreError();
       });
     }
     case 13: return Die(trainer, coordinator, chance.Between(1, 3));
@@ -423,7 +424,7 @@ void World::Stall(Program& program, Clock::Duration time) {
 
 void World::WatchLeases() {
   hubs_[0]->Command([this](server::RunExchange& coordinator) {
-    const auto events = coordinator.History(last_event_, 1000);
+    const auto events = coordinator.journal().History(last_event_, 1000);
     if (!events.ok()) return;  // a sick disk
     const int64_t now_unix_ms = core::SystemClock().UnixMs();
     for (const server::Event& event : *events) {
@@ -440,7 +441,7 @@ void World::WatchLeases() {
 
 void World::Resume() {
   hubs_[0]->Command([](server::RunExchange& coordinator) {
-    coordinator.operators().ChangeRun(v1::ChangeRunRequest::RESUME).IgnoreError();
+    coordinator.Ask(server::input::ChangeRun{v1::ChangeRunRequest::RESUME}).status().IgnoreError();
   });
 }
 

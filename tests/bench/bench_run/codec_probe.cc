@@ -48,9 +48,10 @@ std::vector<float> FetchAnchor(server::RunExchange& coordinator, const core::Fra
   std::shared_ptr<server::ChunkSource> found;
   while (found == nullptr) {  // until there is a snapshot of that version
     auto woken = std::make_shared<std::promise<void>>();
-    const auto begun = coordinator.transfers().BeginDownload(request, [woken] { woken->set_value(); });
-    CHECK(begun.ok());
-    found = begun->source;
+    server::Waiter waiter = [woken] { woken->set_value(); };
+    const server::Ready begun = coordinator.Handle(server::input::BeginDownload{request, waiter});
+    CHECK(begun.status.ok());
+    found = begun.download.source;
     if (found == nullptr) woken->get_future().wait();
   }
   const auto header = found->Header([] {});

@@ -11,6 +11,20 @@ namespace {
 
 constexpr double kFast = 1e12, kSlow = 1;  // bytes a second, of phases
 
+class Verdict final : public server::UploadPeer {
+ public:
+  Verdict(worker::TaskThread& tasks, const transport::UploadRequest& request) : tasks_(tasks), request_(request) {}
+  void Answer(const absl::StatusOr<v1::Verdict>& verdict) override {
+    absl::Status status = verdict.status();
+    if (verdict.ok() && !verdict->admitted()) status = absl::FailedPreconditionError(verdict->reason());
+    tasks_.Post([request = request_, status] { request.done(status); });
+  }
+
+ private:
+  worker::TaskThread& tasks_;
+  const transport::UploadRequest request_;
+};
+
 }  // namespace
 
 // The coordinator's end of the control stream.
@@ -55,12 +69,12 @@ void LocalLink::Start(const core::Manifest& manifest, transport::LinkListener* l
     *join.mutable_context() = MakeContext();
     transport::ToProto(manifest, join.mutable_manifest());
     for (core::CodecId codec : core::kAllCodecs) join.add_codecs(static_cast<uint32_t>(codec));
-    coordinator_->sites().Join(peer_, join);
+    coordinator_->Join(peer_, join);
   });
 }
 
 void LocalLink::SendReady() {
-  tasks_.Post([this] { coordinator_->sites().Ready(peer_.get()); });
+  tasks_.Post([this] { coordinator_->Handle(server::input::SiteReady{peer_.get()}); });
 }
 
 // The coordinator only shows it, to no reader here; leases do not end, because its Tick is never called.
@@ -74,7 +88,7 @@ void LocalLink::TellPhase(core::Version base) {
   told.link.up_bytes_per_s = told.link.down_bytes_per_s = base / phase_rounds_ % 2 == 0 ? kFast : kSlow;
   v1::Progress message;
   transport::ToProto(told, &message);
-  coordinator_->sites().Progress(peer_.get(), message);
+  coordinator_->Handle(server::input::Progress{peer_.get(), message});
 }
 
 void LocalLink::Deliver(const v1::CoordinatorMessage& message) {
@@ -105,7 +119,7 @@ void LocalLink::Leave(bool finished, const std::string& reason) {
     v1::Leave leave;
     leave.set_finished(finished);
     leave.set_reason(reason);
-    coordinator_->sites().Leave(peer_.get(), leave);
+    coordinator_->Handle(server::input::Leave{peer_.get(), leave});
     left_ = true;
   });
   tasks_.Finish();
@@ -128,21 +142,16 @@ void LocalLink::Offer(const transport::UploadRequest& request) {
     for (const core::Bytes& chunk : *request.chunks) up_bytes_ += static_cast<int64_t>(chunk.size());
     if (observer_ != nullptr) observer_->OnContribution(request.fragment, request.base, *request.chunks);
   }
-  const auto upload = coordinator_->transfers().BeginUpload(header);
-  if (!upload.ok()) return request.done(absl::DataLossError(upload.status().message()));
-  if (upload->contribution != nullptr) {
+  const server::Ready begun = coordinator_->Handle(server::input::BeginUpload{header});
+  if (!begun.status.ok()) return request.done(absl::DataLossError(begun.status.message()));
+  const server::Upload& upload = begun.upload;
+  if (upload.contribution != nullptr) {
     for (const core::Bytes& chunk : *request.chunks) {
-      const absl::Status added = upload->contribution->Add(std::string(chunk.begin(), chunk.end()));
+      const absl::Status added = upload.contribution->Add(std::string(chunk.begin(), chunk.end()));
       if (!added.ok()) return request.done(absl::DataLossError(added.message()));
     }
   }
-  coordinator_->transfers().CompleteUpload(header, *upload,
-                                           [this, request](const absl::StatusOr<v1::Verdict>& verdict) {
-                                             absl::Status status = verdict.status();
-                                             if (verdict.ok() && !verdict->admitted())
-                                               status = absl::FailedPreconditionError(verdict->reason());
-                                             tasks_.Post([request, status] { request.done(status); });
-                                           });
+  coordinator_->CompleteUpload(header, upload, std::make_shared<Verdict>(tasks_, request));
 }
 
 void LocalLink::Download(transport::DownloadRequest request) {
@@ -167,9 +176,10 @@ void LocalLink::Advance(const std::shared_ptr<Incoming>& incoming) {
     message.set_fragment(request.fragment);
     update ? message.set_update_base(request.version) : message.set_anchor_version(request.version);
     message.set_held_digest(request.held_digest);
-    auto download = coordinator_->transfers().BeginDownload(message, wake);
-    if (!download.ok()) return End(incoming, absl::NotFoundError(download.status().message()), 0);
-    incoming->source = std::move(download->source);
+    server::Waiter waiter = wake;
+    const server::Ready begun = coordinator_->Handle(server::input::BeginDownload{message, waiter});
+    if (!begun.status.ok()) return End(incoming, absl::NotFoundError(begun.status.message()), 0);
+    incoming->source = begun.download.source;
     if (incoming->source == nullptr) return;
   }
   if (!incoming->header_sent) {

@@ -171,7 +171,7 @@ TEST_F(ControlTest, SiteThatJoinsAgainEndsItsOlderStreamAndGoesOnWithTheNewOne) 
   newer.CompleteWrites();
   EXPECT_TRUE(newer.written()[0].has_welcome());
   run_.Seed("a");
-  EXPECT_TRUE(run_.coordinator->operators().ChangeRun(v1::ChangeRunRequest::PAUSE).ok());
+  EXPECT_TRUE(run_.coordinator->Ask(input::ChangeRun{v1::ChangeRunRequest::PAUSE}).ok());
   EXPECT_TRUE(newer.writing());
   EXPECT_FALSE(newer.finished());
 }

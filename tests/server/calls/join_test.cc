@@ -82,7 +82,7 @@ TEST(JoinBeforeTheSeed, EachMessageNamesTheGenerationAndAStaleOneIsAborted) {
   EXPECT_EQ(run.Upload(header, {}).status.error_code(), grpc::StatusCode::ABORTED);
   header.set_generation(2);
   EXPECT_FALSE(run.Upload(header, {}, /*limit=*/0).missing.empty());
-  const std::vector<Event> history = *run.coordinator->History(0, 100);
+  const std::vector<Event> history = *run.coordinator->journal().History(0, 100);
   const auto withdrawn = std::ranges::find(history, "withdrawn", &Event::kind);
   ASSERT_NE(withdrawn, history.end());
   EXPECT_THAT(withdrawn->text, HasSubstr("generation 1"));

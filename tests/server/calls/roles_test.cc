@@ -238,7 +238,8 @@ TEST_P(RolesTest, CommandsAreRecordedWithNameAddressArgumentsAndResult) {
 TEST_P(RolesTest, NameThatIsRefusedOnAndOnDoesNotFillTheRecord) {
   const auto site = StubOf(Role::kSite);
   for (int i = 0; i < 2 * kRecordedRefusalsBurst; ++i) EXPECT_FALSE(Call(*site, "DrainSite").ok());
-  EXPECT_EQ(run_.coordinator->History(0, 1'000, "command")->size(), static_cast<size_t>(kRecordedRefusalsBurst));
+  EXPECT_EQ(run_.coordinator->journal().History(0, 1'000, "command")->size(),
+            static_cast<size_t>(kRecordedRefusalsBurst));
 }
 
 INSTANTIATE_TEST_SUITE_P(Tokens, RolesTest, testing::Values(false));

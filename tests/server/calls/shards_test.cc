@@ -41,25 +41,25 @@ TEST(Shards, SiteOfWhichShardZeroHasNotToldIsAskedToComeBack) {
 
 TEST(Shards, MembershipOfAnotherRunEndsTheCoordinator) {
   CoordinatorForTest run(Gate::Open(), kSecond);
-  run.coordinator->shards().Follow(UpdateWith(run.map, "a", 1, "other"));
+  run.Follow(UpdateWith(run.map, "a", 1, "other"));
   EXPECT_TRUE(absl::IsFailedPrecondition(run.coordinator->status())) << run.coordinator->status();
 }
 
 TEST(Shards, SeedIsTakenFromTheSiteThatShardZeroNamesAndOnlyOfOwnFragments) {
   CoordinatorForTest run(Gate::Open(), kSecond);
   v1::MembershipUpdate update = UpdateWith(run.map, "a", 0);
-  run.coordinator->shards().Follow(update);
+  run.Follow(update);
   ASSERT_TRUE(run.Join("a").has_welcome());
   v1::UploadHeader header = HeaderOf("a", 1);
   header.set_initial(true);
   const std::vector<std::string> chunks = ChunksOf(run.map.fragment(1), core::CodecId::kFloat32, 0);
   EXPECT_EQ(run.Upload(header, chunks).status.error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_FALSE(run.coordinator->shards().Report().seeded());
+  EXPECT_FALSE(run.coordinator->Report().seeded());
   update.set_seeder("a");
-  run.coordinator->shards().Follow(update);
+  run.Follow(update);
   EXPECT_TRUE(run.Upload(header, chunks).admitted());
   ASSERT_TRUE(run.coordinator->Finish().ok());
-  EXPECT_TRUE(run.coordinator->shards().Report().seeded());
+  EXPECT_TRUE(run.coordinator->Report().seeded());
   const StatusSnapshot status = run.coordinator->Status();
   ASSERT_EQ(status.fragments.size(), 1u);
   EXPECT_EQ(status.fragments[0].id, 1);
@@ -69,7 +69,7 @@ TEST(Shards, ModelOfAnotherNumberOfFragmentsEndsTheCoordinator) {
   CoordinatorForTest run(Gate::Open(), kSecond);
   const auto other = *core::BuildFragmentMap(ManifestForTest(), 1, core::FragmentAssignment::kStrided);
   v1::MembershipUpdate update = UpdateWith(other, "a", 0);
-  run.coordinator->shards().Follow(update);
+  run.Follow(update);
   EXPECT_THAT(std::string(run.coordinator->status().message()), HasSubstr("expected 2 fragments, got 1"));
 }
 
@@ -77,7 +77,7 @@ TEST(Shards, HigherGenerationReplacesTheModelAndWhoWaitsAsksAgain) {
   CoordinatorForTest run(Gate::Open(), kSecond);
   v1::MembershipUpdate update = UpdateWith(run.map, "a", 0);
   update.set_generation(1);
-  run.coordinator->shards().Follow(update);
+  run.Follow(update);
   EXPECT_EQ(run.Join("a").welcome().generation(), 1u);
   WaitingDownload anchor(run, "a", 1, /*generation=*/1);
   core::Manifest manifest = ManifestForTest();
@@ -86,12 +86,12 @@ TEST(Shards, HigherGenerationReplacesTheModelAndWhoWaitsAsksAgain) {
   v1::MembershipUpdate next = UpdateWith(other, "b", 0);
   next.set_generation(2);
   EXPECT_GT(run.Join("b", manifest).refused().retry_after_ms(), 0) << "shard 0 may know more";
-  run.coordinator->shards().Follow(next);
+  run.Follow(next);
   EXPECT_EQ(anchor.Finish().error_code(), grpc::StatusCode::ABORTED);
   EXPECT_EQ(run.Join("b", manifest).welcome().generation(), 2u);
   run.Restart();
   EXPECT_EQ(run.Join("b", manifest).welcome().generation(), 2u) << "the follower's journal has it, too";
-  run.coordinator->shards().Follow(update);
+  run.Follow(update);
   EXPECT_THAT(std::string(run.coordinator->status().message()), HasSubstr("generation 1"));
 }
 
@@ -103,7 +103,7 @@ class AnotherModelAfterThePart : public testing::Test {
     v1::MembershipUpdate update = UpdateWith(run_.map, "a", 0);
     update.set_generation(1);
     update.set_seeder("a");
-    run_.coordinator->shards().Follow(update);
+    run_.Follow(update);
     run_.Join("a");
   }
 
@@ -112,8 +112,8 @@ class AnotherModelAfterThePart : public testing::Test {
     manifest[1].shape = {301};
     return manifest;
   }
-  uint64_t Generation() { return run_.coordinator->shards().Report().generation(); }
-  bool Seeded() { return run_.coordinator->shards().Report().seeded(); }
+  uint64_t Generation() { return run_.coordinator->Report().generation(); }
+  bool Seeded() { return run_.coordinator->Report().seeded(); }
 
   DirectCoordinator run_{ConfigForTest(), kSecond};
   const core::FragmentMap other_ = *core::BuildFragmentMap(OtherManifest(), 2, core::FragmentAssignment::kStrided);
@@ -124,7 +124,7 @@ TEST_F(AnotherModelAfterThePart, ForgetsItAndTakesTheNextOnesAlsoAfterARestart) 
   run_.Seed("a");
   run_.Settle();
   ASSERT_TRUE(Seeded());
-  run_.coordinator->shards().Follow(next_);
+  run_.Follow(next_);
   run_.Settle();
   EXPECT_TRUE(run_.coordinator->status().ok()) << run_.coordinator->status();
   EXPECT_FALSE(Seeded());
@@ -133,7 +133,7 @@ TEST_F(AnotherModelAfterThePart, ForgetsItAndTakesTheNextOnesAlsoAfterARestart) 
   run_.Restart();
   EXPECT_FALSE(Seeded());
   next_.set_seeder("b");
-  run_.coordinator->shards().Follow(next_);
+  run_.Follow(next_);
   run_.Join("b", [](v1::Join& join) { transport::ToProto(OtherManifest(), join.mutable_manifest()); });
   v1::UploadHeader header = HeaderOf("b", 1);
   header.set_initial(true);
@@ -157,9 +157,8 @@ TEST_P(AnotherModelWhileThePartIsSaved, WaitsUntilItIs) {
     seeding = std::async(std::launch::async, [this] { run_.Seed("a"); });
     v1::UploadHeader header = HeaderOf("a", 1);
     header.set_initial(true);
-    while (run_.coordinator->transfers().BeginUpload(header)->contribution != nullptr)
-      continue;  // until it is being saved
-    run_.coordinator->shards().Follow(next_);
+    while (run_.BeginUpload(header)->contribution != nullptr) continue;  // until it is being saved
+    run_.Follow(next_);
     EXPECT_EQ(run_.coordinator->Describe().manifest().tensors(1).shape(0), 300);
   }
   seeding.get();
@@ -174,8 +173,8 @@ TEST_F(AnotherModelAfterThePart, EndsTheCoordinatorOnceSitesHaveTrained) {
   run_.Seed("a");
   v1::MembershipUpdate started = UpdateWith(run_.map, "a", 0);
   started.set_started(true);
-  run_.coordinator->shards().Follow(started);
-  run_.coordinator->shards().Follow(next_);
+  run_.Follow(started);
+  run_.Follow(next_);
   run_.Settle();
   EXPECT_THAT(std::string(run_.coordinator->status().message()), HasSubstr("what sites have trained of generation 1"));
   EXPECT_TRUE(Seeded());
@@ -195,26 +194,26 @@ TEST(Shards, WordOfThePartsOfAnEarlierGenerationDoesNotCountAtShardZero) {
   report.set_seeded(true);
   report.set_generation(1);
   const auto reason = [&] { return run.coordinator->Status().reason; };
-  run.coordinator->shards().HeardOfShard(1, report);
+  run.coordinator->Handle(input::Report{1, report});
   EXPECT_EQ(reason(), "waiting for the initial parameters of shard 1");
   report.set_generation(2);
-  run.coordinator->shards().HeardOfShard(1, report);
+  run.coordinator->Handle(input::Report{1, report});
   EXPECT_NE(reason(), "waiting for the initial parameters of shard 1");
 }
 
 TEST(Shards, UpdateWithoutAModelIsNoNews) {
   CoordinatorForTest run(Gate::Open(), kSecond);
   v1::MembershipUpdate update = UpdateWith(run.map, "a", 0);
-  run.coordinator->shards().Follow(update);
+  run.Follow(update);
   ASSERT_TRUE(run.Join("a").has_welcome());
   WaitingDownload anchor(run, "a", 1);
   v1::MembershipUpdate without = update;  // shard 0 was started again, and does not know it
   without.clear_manifest();
   without.clear_fragments();
-  run.coordinator->shards().Follow(without);
+  run.Follow(without);
   EXPECT_TRUE(run.coordinator->Describe().has_manifest());
   update.set_seeder("a");
-  run.coordinator->shards().Follow(update);
+  run.Follow(update);
   run.Seed("a");
   EXPECT_TRUE(anchor.Finish().ok());
 }
@@ -222,10 +221,10 @@ TEST(Shards, UpdateWithoutAModelIsNoNews) {
 TEST(Shards, SeederIsAskedByEachShardThatLacksItsPart) {
   CoordinatorForTest run(Gate::Open(), kSecond);
   v1::MembershipUpdate update = UpdateWith(run.map, "a", 0);
-  run.coordinator->shards().Follow(update);
+  run.Follow(update);
   ASSERT_TRUE(run.Join("a").has_welcome());
   update.set_seeder("a");
-  run.coordinator->shards().Follow(update);  // it learns of the seeder
+  run.Follow(update);  // it learns of the seeder
   EXPECT_TRUE(run.AwaitSeedRequest("a"));
   run.Restart();
   ASSERT_TRUE(run.Join("a").has_welcome());  // shard 0 is away: the journal knows the stay, the model and the seeder
@@ -233,13 +232,13 @@ TEST(Shards, SeederIsAskedByEachShardThatLacksItsPart) {
   run.Seed("a");
   ASSERT_TRUE(run.Join("a").has_welcome());
   run.TickAt(0);
-  EXPECT_TRUE(run.coordinator->shards().Report().seeded());
+  EXPECT_TRUE(run.coordinator->Report().seeded());
 }
 
 TEST(Shards, OperatorsAreSentToShardZero) {
   CoordinatorForTest run(Gate::Open(), kSecond);
-  for (const absl::Status& status :
-       {run.coordinator->operators().ChangeRun(v1::ChangeRunRequest::PAUSE), run.coordinator->operators().Drain("a")}) {
+  for (const absl::Status& status : {run.coordinator->Handle(input::ChangeRun{v1::ChangeRunRequest::PAUSE}).status,
+                                     run.coordinator->Handle(input::Drain{"a"}).status}) {
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
     EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("shard 1 of 2"), HasSubstr("lead:1")));
   }
@@ -252,13 +251,13 @@ TEST(Shards, OnlyAShardOfTheSameRunMayFollow) {
   context.set_run_id("test");
   context.set_shard(1);
   context.set_num_shards(3);
-  EXPECT_TRUE(absl::IsFailedPrecondition(run.coordinator->shards().BeginFollow(context, nullptr)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(run.coordinator->Handle(input::BeginFollow{context, nullptr}).status));
   context.set_num_shards(2);
   context.set_shard(0);
-  EXPECT_TRUE(absl::IsFailedPrecondition(run.coordinator->shards().BeginFollow(context, nullptr)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(run.coordinator->Handle(input::BeginFollow{context, nullptr}).status));
   context.set_shard(1);
   context.set_run_id("other");
-  EXPECT_TRUE(absl::IsFailedPrecondition(run.coordinator->shards().BeginFollow(context, nullptr)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(run.coordinator->Handle(input::BeginFollow{context, nullptr}).status));
 }
 
 TEST(Shards, FollowerThatSaysItIsNoShardOfTheRunIsRefusedAndTheCoordinatorLivesOn) {

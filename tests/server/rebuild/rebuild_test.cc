@@ -276,7 +276,7 @@ TEST_F(RebuildTest, SiteThatHoldsTheSameIsWelcomedAsOneOfTheContinuedLineage) {
     join.mutable_context()->set_epoch(90);
     for (const int64_t held : {version, version - 1}) join.add_versions(held);
     const auto peer = std::make_shared<RecordedPeer>();
-    coordinator->sites().Join(peer, join);
+    coordinator->Join(peer, join);
     journal->Flush();
     return peer->sent().at(0).welcome();
   };

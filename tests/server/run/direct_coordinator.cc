@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/check.h"
+
 namespace causeway::server {
 
 DirectCoordinator::DirectCoordinator(core::RunConfig config, const core::Shard& shard, const core::Manifest& manifest)
@@ -31,21 +33,21 @@ RecordedPeer& DirectCoordinator::Join(const std::string& site, const std::functi
   v1::Join join = JoinOf(site);
   if (change) change(join);
   peers_.push_back(std::make_shared<RecordedPeer>());
-  coordinator->sites().Join(peers_.back(), join);
+  coordinator->Join(peers_.back(), join);
   return *(peer[site] = peers_.back().get());
 }
 
 void DirectCoordinator::Report(const std::string& site, const std::function<void(v1::Progress&)>& change) {
   v1::Progress progress;
   change(progress);
-  coordinator->sites().Progress(peer.at(site), progress);
+  coordinator->Handle(input::Progress{peer.at(site), progress});
 }
 
 void DirectCoordinator::Leave(const std::string& site, bool finished, const std::string& reason) {
   v1::Leave leave;
   leave.set_finished(finished);
   leave.set_reason(reason);
-  coordinator->sites().Leave(peer.at(site), leave);
+  coordinator->Handle(input::Leave{peer.at(site), leave});
 }
 
 void DirectCoordinator::Start() {
@@ -69,15 +71,32 @@ PendingVerdict DirectCoordinator::SeedFragment(const std::string& site, int frag
   return Upload(header, ChunksOf(map.fragment(fragment), core::CodecId::kFloat32, 0));
 }
 
+absl::StatusOr<server::Upload> DirectCoordinator::BeginUpload(const v1::UploadHeader& header) {
+  server::Ready ready = coordinator->Handle(input::BeginUpload{header});
+  RETURN_IF_ERROR(ready.status);
+  return ready.upload;
+}
+
+absl::StatusOr<server::Download> DirectCoordinator::BeginDownload(const v1::DownloadRequest& request, Waiter waiter) {
+  server::Ready ready = coordinator->Handle(input::BeginDownload{request, waiter});
+  RETURN_IF_ERROR(ready.status);
+  return ready.download;
+}
+
+void DirectCoordinator::Follow(const v1::MembershipUpdate& update) {
+  const absl::Status followed = coordinator->Handle(input::Membership{update}).status;
+  if (!followed.ok()) coordinator->Fail(followed);
+}
+
 PendingVerdict DirectCoordinator::Upload(const v1::UploadHeader& header, const std::vector<std::string>& chunks) {
-  const absl::StatusOr<server::Upload> upload = coordinator->transfers().BeginUpload(header);
+  const absl::StatusOr<server::Upload> upload = BeginUpload(header);
   EXPECT_TRUE(upload.ok()) << upload.status();
   PendingVerdict verdict;
   if (!upload.ok()) return verdict;
   if (upload->contribution != nullptr) {
     for (const std::string& chunk : chunks) EXPECT_TRUE(upload->contribution->Add(chunk).ok());
   }
-  coordinator->transfers().CompleteUpload(header, *upload, verdict.taker());
+  coordinator->CompleteUpload(header, *upload, verdict.taker());
   return verdict;
 }
 
@@ -110,8 +129,7 @@ v1::DownloadRequest DirectCoordinator::RequestOf(const std::string& site, int fr
 }
 
 TakenDownload DirectCoordinator::Take(const v1::DownloadRequest& request) {
-  const auto source =
-      Await([&](Waiter waiter) { return coordinator->transfers().BeginDownload(request, std::move(waiter))->source; });
+  const auto source = Await([&](Waiter waiter) { return BeginDownload(request, std::move(waiter))->source; });
   TakenDownload taken;
   taken.header = *Await([&](Waiter waiter) { return source->Header(std::move(waiter)); });
   while (true) {
@@ -137,7 +155,7 @@ SiteStatus DirectCoordinator::StatusOf(const std::string& site) const {
 }
 
 std::vector<std::string> DirectCoordinator::History(const std::string& kind) const {
-  const std::vector<Event> events = *coordinator->History(0, 10'000);
+  const std::vector<Event> events = *coordinator->journal().History(0, 10'000);
   std::vector<std::string> texts;
   for (const Event& event : events) {
     if (event.kind == kind) texts.push_back(event.text);

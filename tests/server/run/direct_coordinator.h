@@ -144,7 +144,7 @@ class DirectCoordinator {
   void TickAt(int64_t ms);
 
   RecordedPeer& Join(const std::string& site, const std::function<void(v1::Join&)>& change = nullptr);
-  void Ready(const std::string& site) { coordinator->sites().Ready(peer.at(site)); }
+  void Ready(const std::string& site) { coordinator->Handle(input::SiteReady{peer.at(site)}); }
   void Report(const std::string& site, const std::function<void(v1::Progress&)>& change);
   void Leave(const std::string& site, bool finished = false, const std::string& reason = "it was asked to");
 
@@ -153,6 +153,9 @@ class DirectCoordinator {
   void Seed(const std::string& site);
   PendingVerdict SeedFragment(const std::string& site, int fragment);
 
+  absl::StatusOr<server::Upload> BeginUpload(const v1::UploadHeader& header);
+  absl::StatusOr<server::Download> BeginDownload(const v1::DownloadRequest& request, Waiter waiter);
+  void Follow(const v1::MembershipUpdate& update);  // as the follower does
   PendingVerdict Upload(const v1::UploadHeader& header, const std::vector<std::string>& chunks);
   PendingVerdict Contribute(const std::string& site, int fragment, int64_t base = 0, float value = 1);
   // Both of them, of all values alike; returns when the round is merged.

@@ -69,7 +69,7 @@ TEST(DurableFirst, UpdateBeginsWhenTheDecisionToMergeIsDurable) {
     EXPECT_EQ(run.coordinator->Status().rounds_decided, 1);
     v1::DownloadRequest request = DirectCoordinator::RequestOf("a", 0);
     request.set_update_base(0);
-    const auto download = run.coordinator->transfers().BeginDownload(request, [] {});
+    const auto download = run.BeginDownload(request, [] {});
     EXPECT_FALSE(download->source->Header([] {}));
     EXPECT_EQ(run.coordinator->Describe().versions(0), 0);
   }
@@ -131,7 +131,7 @@ TEST(DurableFirst, JournalThatFailsGivesNoVerdictAndTheCoordinatorSaysWhy) {
   EXPECT_FALSE(verdict.given());
   EXPECT_FALSE(run.coordinator->status().ok());
   EXPECT_THAT(run.coordinator->Status().failure, HasSubstr("contribution of c"));
-  EXPECT_FALSE(run.coordinator->operators().Drain("b").ok());
+  EXPECT_FALSE(run.coordinator->Ask(input::Drain{"b"}).ok());
   EXPECT_FALSE(run.coordinator->Finish().ok());
 }
 
@@ -141,7 +141,7 @@ TEST(DurableFirst, ShardIsToldOfASiteWhenThatIsDurable) {
   v1::Context context = ContextForTest("");
   context.set_shard(1);
   context.set_num_shards(2);
-  ASSERT_TRUE(run.coordinator->shards().BeginFollow(context, follower).ok());
+  ASSERT_TRUE(run.coordinator->Handle(input::BeginFollow{context, follower}).status.ok());
   run.Settle();
   ASSERT_EQ(follower->updates().size(), 1u);
   EXPECT_EQ(follower->updates()[0].run_config(), "the config");
@@ -156,7 +156,7 @@ TEST(DurableFirst, ShardIsToldOfASiteWhenThatIsDurable) {
   EXPECT_EQ(update.members(0).site(), "a");
   EXPECT_EQ(update.generation(), 1u);
   EXPECT_EQ(update.run_config(), "") << "it has that from the first";
-  run.coordinator->shards().EndFollow(follower.get());
+  run.coordinator->Handle(input::EndFollow{follower.get()});
   run.Join("b");
   run.Settle();
   EXPECT_EQ(follower->updates().size(), 2u) << "its stream is over";
@@ -167,25 +167,25 @@ TEST(DurableFirst, ReportOfAShardTellsOfRoundsThatAreDurable) {
   v1::MembershipUpdate update = UpdateWith(run.map, "a", 1);
   v1::Member* member = update.mutable_members(0);
   update.set_seeder("a");
-  run.coordinator->shards().Follow(update);
+  run.Follow(update);
   run.Join("a", [](v1::Join& join) { join.set_stay(1); });
   run.Seed("a");
   run.Settle();
-  EXPECT_TRUE(run.coordinator->shards().Report().seeded());
+  EXPECT_TRUE(run.coordinator->Report().seeded());
   member->set_state(static_cast<uint32_t>(core::SiteState::kTraining));
   for (int p = 0; p < 2; ++p) member->add_first_versions(0);
   update.set_started(true);
   update.clear_seeder();
-  run.coordinator->shards().Follow(update);
+  run.Follow(update);
   ASSERT_TRUE(run.coordinator->status().ok()) << run.coordinator->status();
   {
     const HeldJournal held(*run.journal);
     run.Contribute("a", 1);
     EXPECT_EQ(run.coordinator->Status().rounds_decided, 1);
-    EXPECT_EQ(run.coordinator->shards().Report().versions(1), 0);
+    EXPECT_EQ(run.coordinator->Report().versions(1), 0);
   }
   run.Settle();
-  EXPECT_THAT(run.coordinator->shards().Report().versions(), ElementsAre(0, 1));
+  EXPECT_THAT(run.coordinator->Report().versions(), ElementsAre(0, 1));
 }
 
 // An update while it grows, and when the journal has it; an anchor while its snapshot is replaced.
@@ -307,7 +307,7 @@ TEST(AnchorSource, ReaderOfASnapshotThatIsReplacedReadsOn) {
   v1::DownloadRequest request = DirectCoordinator::RequestOf("a", 0);
   request.set_anchor_version(0);
   const TakenDownload whole = run.Take(request);
-  const auto reading = run.coordinator->transfers().BeginDownload(request, [] {})->source;
+  const auto reading = run.BeginDownload(request, [] {})->source;
   EXPECT_EQ(*reading->Get(0, [] {}).chunk, whole.chunks[0]);
   for (int64_t base = 0; base < 5; ++base) {
     run.MergeRound(0, base);

@@ -104,7 +104,7 @@ TEST_F(Membership, SecondWorkerOfANameIsRefusedWhileTheFirstOneLivesAndLaterUnti
   RecordedPeer& first = *run_.peer["a"];
   EXPECT_EQ(RefusalOf("a", another), "site a is in the run already and alive; give this one another name");
   EXPECT_FALSE(first.closed());
-  run_.coordinator->sites().Disconnected(&first);
+  run_.coordinator->Handle(input::Disconnected{&first});
   run_.TickAt(4'000);
   RecordedPeer& waits = run_.Join("a", another);
   run_.Settle();
@@ -119,10 +119,10 @@ TEST_F(Membership, SecondWorkerOfANameIsRefusedWhileTheFirstOneLivesAndLaterUnti
 TEST_F(Membership, SiteThatIsBackWithItsAnchorsGoesOnAndKeepsTheChunksThatArrived) {
   run_.Start();
   const v1::UploadHeader header = HeaderOf("a", 0);
-  const auto missing = [&] { return run_.coordinator->transfers().BeginUpload(header)->contribution->Missing(); };
+  const auto missing = [&] { return run_.BeginUpload(header)->contribution->Missing(); };
   const auto chunks = ChunksOf(run_.map.fragment(0), core::CodecId::kInt4, 1);
-  ASSERT_TRUE(run_.coordinator->transfers().BeginUpload(header)->contribution->Add(chunks[0]).ok());
-  run_.coordinator->sites().Disconnected(run_.peer["a"]);
+  ASSERT_TRUE(run_.BeginUpload(header)->contribution->Add(chunks[0]).ok());
+  run_.coordinator->Handle(input::Disconnected{run_.peer["a"]});
   run_.Join("a", kHoldsVersion0);
   run_.Settle();
   const v1::Welcome welcome = run_.peer["a"]->sent().at(0).welcome();
@@ -141,17 +141,17 @@ TEST_F(Membership, ChunksOfAnEarlierStayAreNotTakenForTheOneThatBegan) {
   run_.Start();
   v1::UploadHeader header = HeaderOf("a", 0);
   header.mutable_context()->set_stay(1);
-  EXPECT_TRUE(run_.coordinator->transfers().BeginUpload(header).ok());
+  EXPECT_TRUE(run_.BeginUpload(header).ok());
   run_.Join("a");
   run_.Settle();
   ASSERT_EQ(run_.peer["a"]->sent().at(0).welcome().stay(), 2);
-  const absl::Status late = run_.coordinator->transfers().BeginUpload(header).status();
+  const absl::Status late = run_.BeginUpload(header).status();
   EXPECT_TRUE(absl::IsAborted(late));
   EXPECT_EQ(late.message(), "expected stay 2 of the site, got 1; retry");
   header.mutable_context()->set_stay(2);
-  EXPECT_TRUE(run_.coordinator->transfers().BeginUpload(header).ok());
+  EXPECT_TRUE(run_.BeginUpload(header).ok());
   header.mutable_context()->clear_stay();
-  EXPECT_TRUE(run_.coordinator->transfers().BeginUpload(header).ok()) << "a site of before does not say it";
+  EXPECT_TRUE(run_.BeginUpload(header).ok()) << "a site of before does not say it";
 }
 
 TEST_F(Membership, SiteThatIsBackWithoutItsAnchorsEntersAnew) {
@@ -209,7 +209,7 @@ TEST_F(Membership, WhatAStreamSaysAfterItsSiteHasLeftIsPassedOver) {
   run_.Leave("a", /*finished=*/true);
   run_.Ready("a");
   run_.Report("a", [](v1::Progress& progress) { progress.set_step(9); });
-  run_.coordinator->sites().Disconnected(left);
+  run_.coordinator->Handle(input::Disconnected{left});
   run_.Settle();
   EXPECT_EQ(run_.StatusOf("a").progress->step, 0);
   EXPECT_FALSE(run_.coordinator->Status().finished);
@@ -230,7 +230,7 @@ TEST(MembershipOfARunWithAnEnd, IsDoneWhenAFinishedSiteHasLeftAndNoneIsInUntilAn
   RecordedPeer& late = run.Join("c");
   run.Settle();
   EXPECT_EQ(late.last().refused().reason(), "the run is done");
-  ASSERT_TRUE(run.coordinator->operators().ChangeRun(v1::ChangeRunRequest::RESUME).ok());
+  ASSERT_TRUE(run.coordinator->Ask(input::ChangeRun{v1::ChangeRunRequest::RESUME}).ok());
   EXPECT_FALSE(run.coordinator->done());
   RecordedPeer& back = run.Join("c");
   run.Settle();
@@ -246,7 +246,7 @@ TEST_F(Membership, OneSitesWordThatItHasFinishedIsNoEndOfARunWithoutOne) {
 
 TEST_F(Membership, PauseHoldsAllSitesAndResumeLetsThemGoOn) {
   run_.Start();
-  ASSERT_TRUE(run_.coordinator->operators().ChangeRun(v1::ChangeRunRequest::PAUSE).ok());
+  ASSERT_TRUE(run_.coordinator->Ask(input::ChangeRun{v1::ChangeRunRequest::PAUSE}).ok());
   for (const char* site : {"a", "b"}) {
     const auto sent = run_.peer[site]->sent();
     EXPECT_TRUE(sent.at(sent.size() - 2).hold().held());
@@ -255,21 +255,21 @@ TEST_F(Membership, PauseHoldsAllSitesAndResumeLetsThemGoOn) {
   run_.Join("c");
   run_.Settle();
   EXPECT_TRUE(run_.peer["c"]->sent().at(0).welcome().held());
-  EXPECT_FALSE(run_.coordinator->operators().ChangeRun(v1::ChangeRunRequest::PAUSE).ok());
-  ASSERT_TRUE(run_.coordinator->operators().ChangeRun(v1::ChangeRunRequest::RESUME).ok());
+  EXPECT_FALSE(run_.coordinator->Ask(input::ChangeRun{v1::ChangeRunRequest::PAUSE}).ok());
+  ASSERT_TRUE(run_.coordinator->Ask(input::ChangeRun{v1::ChangeRunRequest::RESUME}).ok());
   ASSERT_TRUE(run_.peer["c"]->last().has_hold());
   EXPECT_FALSE(run_.peer["c"]->last().hold().held());
-  EXPECT_TRUE(absl::IsInvalidArgument(run_.coordinator->operators().ChangeRun(v1::ChangeRunRequest::UNKNOWN)));
+  EXPECT_TRUE(absl::IsInvalidArgument(run_.coordinator->Ask(input::ChangeRun{v1::ChangeRunRequest::UNKNOWN}).status()));
   EXPECT_THAT(run_.History("pause"), ElementsAre("by an operator"));
 }
 
 TEST_F(Membership, DrainReachesItsSiteAndAgainWhenThatJoinsAgain) {
   run_.Start();
-  EXPECT_TRUE(absl::IsFailedPrecondition(run_.coordinator->operators().Drain("c")));
-  ASSERT_TRUE(run_.coordinator->operators().Drain("a").ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(run_.coordinator->Ask(input::Drain{"c"}).status()));
+  ASSERT_TRUE(run_.coordinator->Ask(input::Drain{"a"}).ok());
   EXPECT_EQ(run_.peer["a"]->last().drain().reason(), "an operator asked for it");
   EXPECT_THAT(run_.peer["b"]->kinds(), Not(Contains("drain")));
-  run_.coordinator->sites().Disconnected(run_.peer["a"]);
+  run_.coordinator->Handle(input::Disconnected{run_.peer["a"]});
   run_.Join("a", kHoldsVersion0);
   run_.Settle();
   EXPECT_THAT(run_.peer["a"]->kinds(), ElementsAre("welcome", "drain")) << "it may not know";
@@ -292,7 +292,7 @@ TEST_F(Membership, CoordinatorThatStoodStillForThreeLeasesDropsNoSite) {
 
 TEST_F(Membership, StopDrainsAllSitesAndRefusesJoiners) {
   run_.Start();
-  ASSERT_TRUE(run_.coordinator->operators().ChangeRun(v1::ChangeRunRequest::STOP).ok());
+  ASSERT_TRUE(run_.coordinator->Ask(input::ChangeRun{v1::ChangeRunRequest::STOP}).ok());
   for (const char* site : {"a", "b"}) EXPECT_THAT(run_.peer[site]->kinds(), Contains("drain"));
   EXPECT_THAT(RefusalOf("c", nullptr), HasSubstr("the run is stopped by an operator"));
 }

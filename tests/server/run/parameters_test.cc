@@ -9,8 +9,7 @@
 #include <initializer_list>
 
 #include "core/model_manifest.h"
-#include "server/run/claims.h"
-#include "server/run/model_bounds.h"
+#include "server/run/admission.h"
 #include "tests/server/calls/coordinator_for_test.h"
 
 namespace causeway::server {

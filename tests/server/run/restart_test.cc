@@ -91,11 +91,11 @@ TEST_F(Restart, SnapshotStandsForTheRoundsBeforeIt) {
 TEST_F(Restart, ContributionThatHadNotArrivedWholeIsAskedForAnew) {
   const v1::UploadHeader header = HeaderOf("a", 0);
   const auto chunks = ChunksOf(run_.map.fragment(0), core::CodecId::kInt4, 1);
-  ASSERT_TRUE(run_.coordinator->transfers().BeginUpload(header)->contribution->Add(chunks[0]).ok());
-  EXPECT_THAT(run_.coordinator->transfers().BeginUpload(header)->contribution->Missing(), ElementsAre(1, 2));
+  ASSERT_TRUE(run_.BeginUpload(header)->contribution->Add(chunks[0]).ok());
+  EXPECT_THAT(run_.BeginUpload(header)->contribution->Missing(), ElementsAre(1, 2));
   run_.Restart();
   Return("a");
-  EXPECT_THAT(run_.coordinator->transfers().BeginUpload(header)->contribution->Missing(), ElementsAre(0, 1, 2));
+  EXPECT_THAT(run_.BeginUpload(header)->contribution->Missing(), ElementsAre(0, 1, 2));
 }
 
 TEST_F(Restart, SitesAreExpectedBackWithinANewLease) {
@@ -113,8 +113,8 @@ TEST_F(Restart, SitesAreExpectedBackWithinANewLease) {
 }
 
 TEST_F(Restart, PauseAndDrainStandAndTheSitesHearOfThem) {
-  ASSERT_TRUE(run_.coordinator->operators().Drain("a").ok());
-  ASSERT_TRUE(run_.coordinator->operators().ChangeRun(v1::ChangeRunRequest::PAUSE).ok());
+  ASSERT_TRUE(run_.coordinator->Ask(input::Drain{"a"}).ok());
+  ASSERT_TRUE(run_.coordinator->Ask(input::ChangeRun{v1::ChangeRunRequest::PAUSE}).ok());
   run_.Restart();
   EXPECT_EQ(run_.coordinator->Status().reason, "paused by an operator");
   EXPECT_TRUE(Return("a").held());
@@ -167,7 +167,7 @@ TEST_F(Restart, SiteWhoseAnchorsAreNewerThanTheStateWaitsAndNoRoundCloses) {
   run_.Join("a", [this](v1::Join& join) {
     join.add_versions(1);
     join.add_versions(0);
-    join.add_version_proofs(run_.coordinator->claims().ProofOfVersion(0, 1));
+    join.add_version_proofs(run_.coordinator->admission().claims().ProofOfVersion(0, 1));
   });
   run_.Settle();
   EXPECT_THAT(run_.peer["a"]->last().refused().reason(),
@@ -178,7 +178,7 @@ TEST_F(Restart, SiteWhoseAnchorsAreNewerThanTheStateWaitsAndNoRoundCloses) {
   ASSERT_THAT(status.strangers, SizeIs(1));
   EXPECT_EQ(status.strangers[0].alarm, "history_lost");
   EXPECT_THAT(run_.History("history_lost"), SizeIs(1));
-  EXPECT_TRUE(run_.coordinator->operators().ChangeRun(v1::ChangeRunRequest::RESUME).ok());
+  EXPECT_TRUE(run_.coordinator->Ask(input::ChangeRun{v1::ChangeRunRequest::RESUME}).ok());
   EXPECT_EQ(run_.coordinator->Status().state, "training") << "an operator goes on without it";
 }
 
@@ -249,7 +249,7 @@ TEST_F(Restart, ClaimsWithoutAProofMakeTheirTellerWaitAndNoOtherSite) {
   EXPECT_THAT(claims("w",
                      [&](v1::Join& join) {
                        holds(join, 2);
-                       join.add_version_proofs(run_.coordinator->claims().ProofOfVersion(0, 1));
+                       join.add_version_proofs(run_.coordinator->admission().claims().ProofOfVersion(0, 1));
                      }),
               HasSubstr("shows no proof"))
       << "of another version";
@@ -269,7 +269,7 @@ TEST_F(Restart, AnAdmissionThatIsProvenAndNotInTheStatePausesTheRun) {
     for (const int p : {0, 1}) {
       join.add_versions(0);
       join.add_admitted(p - 1);
-      join.add_admission_proofs(run_.coordinator->claims().ProofOfAdmission("a", p, p - 1));
+      join.add_admission_proofs(run_.coordinator->admission().claims().ProofOfAdmission("a", p, p - 1));
     }
   });
   run_.Settle();
@@ -283,9 +283,9 @@ TEST_F(Restart, WhatWasToldIsProvenToTheNextLifeOfTheState) {
   });
   run_.Settle();
   const v1::Welcome told = run_.peer["a"]->sent().at(0).welcome();
-  const std::string version = run_.coordinator->claims().ProofOfVersion(1, 7);
+  const std::string version = run_.coordinator->admission().claims().ProofOfVersion(1, 7);
   run_.Restart();
-  EXPECT_EQ(run_.coordinator->claims().ProofOfVersion(1, 7), version);
+  EXPECT_EQ(run_.coordinator->admission().claims().ProofOfVersion(1, 7), version);
   run_.Join("a", [&](v1::Join& join) {
     join.mutable_context()->set_lineage(told.lineage());
     join.mutable_context()->set_epoch(told.epoch());

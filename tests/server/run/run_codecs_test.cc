@@ -1,6 +1,4 @@
 // Which codecs the rounds of a run have, where its config lets the coordinator choose them.
-#include "server/run/run_codecs.h"
-
 #include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/run/waiters.h"
+#include "server/run/chunk_source.h"
+#include "server/run/run_model.h"
 #include "tests/server/run/direct_coordinator.h"
 
 namespace causeway::server {
@@ -190,7 +189,7 @@ TEST_F(ChosenCodecs, UpdateNamesItsCodecAndThatOfTheNextContributionAlsoAfterARe
 TEST_F(ChosenCodecs, ContributionOfTheCodecOfBeforeIsRefused) {
   ContributeAs(CodecId::kInt4, 0);
   run_.TakeUpdate(0, 0);
-  const auto upload = run_.coordinator->transfers().BeginUpload(HeaderOf("a", 0, 1));
+  const auto upload = run_.BeginUpload(HeaderOf("a", 0, 1));
   const auto chunks = ChunksOf(run_.map.fragment(0), CodecId::kInt4, 1);
   const absl::Status status = upload->contribution->Add(chunks[0]);
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
@@ -406,12 +405,12 @@ TEST(StatusOfARoundThatIsMissed, SaysWhatTheSiteWasDoing) {
     return run.StatusOf("b").missed->reason;
   };
   EXPECT_THAT(missed(), StartsWith("it had not begun to send its contribution when the round closed: "));
-  ASSERT_TRUE(run.coordinator->transfers().BeginUpload(HeaderOf("b", 0)).ok());
+  ASSERT_TRUE(run.BeginUpload(HeaderOf("b", 0)).ok());
   EXPECT_THAT(missed(), StartsWith("its contribution was on its way when the round closed: "));
   run.Report("b", [](v1::Progress& progress) { progress.set_completing(true); });
   EXPECT_EQ(missed(), "it has done all its steps");
   EXPECT_FALSE(run.StatusOf("a").missed);
-  run.coordinator->sites().Disconnected(run.peer["b"]);
+  run.coordinator->Handle(input::Disconnected{run.peer["b"]});
   EXPECT_EQ(missed(), "its control stream was broken");
 }
 
@@ -419,7 +418,7 @@ TEST_F(CoordinatorStatus, RoundIsLoggedFromItsFirstChunkToTheLastDownload) {
   run_.Start();
   run_.clock.Set(1'000);
   const v1::UploadHeader header = HeaderOf("a", 0);
-  ASSERT_TRUE(run_.coordinator->transfers().BeginUpload(header).ok());
+  ASSERT_TRUE(run_.BeginUpload(header).ok());
   run_.clock.Set(1'500);
   run_.Contribute("a", 0);
   ASSERT_NE(Round(0, 1), nullptr);
@@ -436,23 +435,23 @@ TEST_F(CoordinatorStatus, RoundIsLoggedFromItsFirstChunkToTheLastDownload) {
   run_.clock.Set(2'700);
   v1::DownloadRequest request = DirectCoordinator::RequestOf("b", 0);
   request.set_update_base(0);
-  run_.coordinator->transfers().Taken(request, /*begun_ms=*/2'400);
+  run_.coordinator->Taken(request, /*begun_ms=*/2'400);
   ASSERT_THAT(Round(0, 1)->downloads, SizeIs(1));
   EXPECT_EQ(Round(0, 1)->downloads[0].site, "b");
   EXPECT_EQ(Round(0, 1)->downloads[0].begun_unix_ms, 2'400);
   EXPECT_EQ(Round(0, 1)->downloads[0].taken_unix_ms, 2'700);
   request = DirectCoordinator::RequestOf("stranger", 0);
   request.set_update_base(0);
-  run_.coordinator->transfers().Taken(request, 2'400);
+  run_.coordinator->Taken(request, 2'400);
   request = DirectCoordinator::RequestOf("a", 0);
   request.set_anchor_version(0);
-  run_.coordinator->transfers().Taken(request, 2'400);
+  run_.coordinator->Taken(request, 2'400);
   EXPECT_THAT(Round(0, 1)->downloads, SizeIs(1)) << "neither a stranger's nor an anchor's is of the round";
 }
 
 TEST_F(CoordinatorStatus, ContributionThatIsGivenUpIsLoggedNoMore) {
   run_.Start();
-  ASSERT_TRUE(run_.coordinator->transfers().BeginUpload(HeaderOf("b", 0)).ok());
+  ASSERT_TRUE(run_.BeginUpload(HeaderOf("b", 0)).ok());
   run_.Contribute("a", 0);
   ASSERT_THAT(Round(0, 1)->arrivals, SizeIs(2));
   run_.Leave("b");
@@ -463,10 +462,10 @@ TEST_F(CoordinatorStatus, ContributionThatIsGivenUpIsLoggedNoMore) {
 
 TEST_F(CoordinatorStatus, SiteThatDrainsOrIsSilentSaysSo) {
   run_.Start();
-  ASSERT_TRUE(run_.coordinator->operators().Drain("a").ok());
+  ASSERT_TRUE(run_.coordinator->Ask(input::Drain{"a"}).ok());
   EXPECT_EQ(run_.StatusOf("a").state, core::SiteState::kDraining);
   EXPECT_EQ(run_.StatusOf("a").contributing_reason, "it leaves after what it has in flight");
-  run_.coordinator->sites().Disconnected(run_.peer["b"]);
+  run_.coordinator->Handle(input::Disconnected{run_.peer["b"]});
   EXPECT_EQ(run_.StatusOf("b").contributing_reason,
             "its control stream is broken; rounds wait for it until its lease ends");
   EXPECT_TRUE(run_.StatusOf("b").contributing);
@@ -476,8 +475,11 @@ TEST_F(CoordinatorStatus, BytesCountForTheirSiteAndTheirRateIsSampled) {
   run_.Start();
   run_.TickAt(300);
   const int64_t before = run_.StatusOf("a").up_bytes;
-  run_.coordinator->transfers().Meters("a")->up.Add(5'000);
-  run_.coordinator->transfers().Meters("stranger")->up.Add(5'000);
+  for (const char* site : {"a", "stranger"}) {
+    v1::DownloadRequest request = DirectCoordinator::RequestOf(site, 0);
+    request.set_update_base(0);
+    run_.BeginDownload(request, [] {})->meters->up.Add(5'000);
+  }
   EXPECT_EQ(run_.StatusOf("a").up_bytes, before + 5'000);
   EXPECT_EQ(run_.StatusOf("b").up_bytes, 0);
   EXPECT_EQ(run_.StatusOf("a").up_bytes_per_s, 0);
@@ -495,7 +497,7 @@ TEST_F(CoordinatorStatus, BoardHasAPageFromTheStartAndANewOneEveryQuarterOfASeco
   run_.TickAt(1'000);
   EXPECT_THAT(*run_.board.Status(),
               AllOf(HasSubstr("\"state\":\"training\",\"reason\":\"\","), HasSubstr("\"uptime_s\":1,")));
-  ASSERT_TRUE(run_.coordinator->operators().ChangeRun(v1::ChangeRunRequest::PAUSE).ok());
+  ASSERT_TRUE(run_.coordinator->Ask(input::ChangeRun{v1::ChangeRunRequest::PAUSE}).ok());
   run_.TickAt(1'249);
   EXPECT_THAT(*run_.board.Status(), Not(HasSubstr("\"paused\"")));
   run_.TickAt(1'250);
