@@ -14,7 +14,6 @@
 #include "formats/run_yaml.h"
 #include "formats/settings.h"
 #include "server/calls/grpc_service.h"
-#include "server/calls/listening.h"
 #include "server/calls/listening_server.h"
 #include "server/rebuild/rebuild_service.h"
 #include "server/run/membership_follower.h"

@@ -1,5 +1,5 @@
 // Authorizes calls: checks a peer's certificate and token against the name that it claims and the call that it makes
-// (roles.h).
+// (CallTable).
 //
 //   certificate's names ─┐
 //   token's SHA-256 ─────┴► name, role ── of the call? of the claimed site? ──► OK, UNAUTHENTICATED, PERMISSION_DENIED
@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,9 +25,42 @@
 #include "core/mutex.h"
 #include "formats/named_file.h"
 #include "server/calls/peer.h"
-#include "server/calls/roles.h"
 
 namespace causeway::server {
+
+// The calls that each role may make: one row per call, one column per role. docs/security.md prints the table, and
+// roles_test.cc makes every call in every role. A call without a row is refused.
+enum class Role { kSite, kShard, kWatch, kOperate, kAdmin };
+
+inline constexpr std::array kRoles = {Role::kSite, Role::kShard, Role::kWatch, Role::kOperate, Role::kAdmin};
+
+std::string_view RoleName(Role role);  // "site", "shard", "watch", "operate", "admin"
+std::optional<Role> RoleOf(std::string_view name);
+
+// Roles reserved for the future: refused until then, so that no name changes its meaning.
+bool IsReservedRole(std::string_view name);
+
+// "a" is a site's name; "operator" and "operator:NAME" are names of operators, "shard:NAME" of another shard.
+bool IsNameOf(Role role, std::string_view name);
+
+struct CallRow {
+  std::string_view call;     // its name in coordinator.proto, plus the request where rights depend on it
+  std::string_view command;  // its causewayctl command, for calls that change the run and are recorded
+  uint32_t roles = 0;        // bit r is set if the role of value r may make the call
+
+  bool Allows(Role role) const { return (roles >> static_cast<uint32_t>(role) & 1) != 0; }
+};
+
+std::span<const CallRow> CallTable();
+const CallRow* RowOf(std::string_view call);  // nullptr: none
+
+// Whether `call` is the call of some row, or a prefix of one.
+bool HasRow(std::string_view call);
+
+std::string RolesOf(const CallRow& row);  // "operate or admin"
+
+// The table as printed in docs/security.md.
+std::string CallTableText();
 
 struct Identity {
   std::string name;
@@ -72,7 +106,7 @@ class Authorizer {
   absl::StatusOr<std::optional<Identity>> Identify(const Peer& peer);
 
   absl::Status CheckSite(const Peer& peer, const core::SiteId& site);  // the peer is this site
-  absl::Status CheckCall(const Peer& peer, std::string_view call);     // its role allows this row of roles.h
+  absl::Status CheckCall(const Peer& peer, std::string_view call);     // its role allows this row of the table
   // Judged by the headers alone: some role may make this call, and the peer has such a role. A command is let in for
   // any role, so that its refusal can name the request, and is recorded.
   absl::Status CheckArrival(const Peer& peer);

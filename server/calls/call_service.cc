@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "causeway/v1/coordinator.grpc.pb.h"
-#include "server/calls/gated_call.h"
 #include "server/calls/reactors.h"
 #include "transport/answers.h"
 
@@ -35,7 +34,7 @@ class Listed final : public Generic {
   const BeginUpload begin_upload_;
 };
 
-class UnaryCall final : public grpc::ServerGenericBidiReactor, public GatedCall {
+class UnaryCall final : public GatedCall {
  public:
   using Defer = std::function<void(std::function<void()>)>;
 
@@ -43,42 +42,29 @@ class UnaryCall final : public grpc::ServerGenericBidiReactor, public GatedCall 
   UnaryCall(Gate* gate, Peer peer, const CallService::Answer* answer, Defer defer)
       : GatedCall(gate, std::move(peer)), answer_(answer), defer_(std::move(defer)) {}
 
-  void Begin(std::shared_ptr<UnaryCall> self) {
-    self_ = std::move(self);
-    if (answer_ == nullptr) return End(absl::UnimplementedError("this coordinator has no such call now"));
-    if (Arrive(self_)) StartRead(&message_);
-  }
-
-  void End(const absl::Status& status) override {
-    core::MutexLock lock(mutex_);
-    if (!std::exchange(finished_, true)) Finish(ToGrpc(status));
-  }
-
  private:
+  void OnArrived() override {
+    if (answer_ == nullptr) return End(absl::UnimplementedError("this coordinator has no such call now"));
+    GatedCall::OnArrived();
+  }
+
   void OnReadDone(bool ok) override {
     if (!ok) return End(absl::InvalidArgumentError("expected one message, got none"));
     Spoke();
-    if (defer_ != nullptr) return defer_([self = self_] { self->Answer(); });
+    if (defer_ != nullptr) return defer_([this, self = self()] { Answer(); });
     Answer();
   }
 
   void Answer() {
-    absl::StatusOr<grpc::ByteBuffer> answer = (*answer_)(peer_, message_);
+    absl::StatusOr<grpc::ByteBuffer> answer = (*answer_)(peer_, incoming_);
     if (!answer.ok()) return End(answer.status());
-    message_ = *std::move(answer);
+    incoming_ = *std::move(answer);
     core::MutexLock lock(mutex_);
-    if (!std::exchange(finished_, true)) StartWriteAndFinish(&message_, grpc::WriteOptions(), grpc::Status::OK);
+    FinishWith(incoming_);
   }
-
-  void OnCancel() override { End(absl::CancelledError("cancelled")); }
-  void OnDone() override { const std::shared_ptr<UnaryCall> self = std::move(self_); }
 
   const CallService::Answer* const answer_;
   const Defer defer_;
-  grpc::ByteBuffer message_;
-  core::Mutex mutex_;
-  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<UnaryCall> self_;
 };
 
 }  // namespace
@@ -149,10 +135,8 @@ grpc::ServerGenericBidiReactor* CallService::Begin(const std::string& path, Peer
   const auto answer = answers_.find(path);
   UnaryCall::Defer defer;
   if (aside_.contains(path)) defer = [this](std::function<void()> then) { Defer(std::move(then)); };
-  auto call = std::make_shared<UnaryCall>(gate_, std::move(peer), answer == answers_.end() ? nullptr : &answer->second,
-                                          std::move(defer));
-  call->Begin(call);
-  return call.get();
+  return GatedCall::Begin(std::make_shared<UnaryCall>(
+      gate_, std::move(peer), answer == answers_.end() ? nullptr : &answer->second, std::move(defer)));
 }
 
 }  // namespace causeway::server

@@ -3,7 +3,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/limits.h"
-#include "server/calls/gated_call.h"
 #include "server/calls/reactors.h"
 #include "transport/read_message.h"
 
@@ -11,17 +10,10 @@ namespace causeway::server {
 namespace {
 
 // A site's control stream. The coordinator holds it as SitePeer beyond the call's end; the call holds it until OnDone.
-class ControlReactor final : public CallReactor, public SitePeer, public GatedCall {
+class ControlReactor final : public GatedCall, public SitePeer {
  public:
   ControlReactor(RunExchange* exchange, Gate* gate, Peer peer)
       : GatedCall(gate, std::move(peer)), exchange_(exchange) {}
-
-  void Begin(std::shared_ptr<ControlReactor> self) {
-    self_ = std::move(self);
-    if (!Arrive(self_)) return;
-    if (const absl::Status allowed = gate_->ControlStream(peer_); !allowed.ok()) return EndFlood(allowed);
-    StartRead(&incoming_);
-  }
 
   void End(const absl::Status& status) override {
     core::MutexLock lock(mutex_);
@@ -50,6 +42,11 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
   }
 
  private:
+  void OnArrived() override {
+    if (const absl::Status allowed = gate_->ControlStream(peer_); !allowed.ok()) return EndFlood(allowed);
+    GatedCall::OnArrived();
+  }
+
   void OnReadDone(bool ok) override {
     if (!ok) {
       Close();
@@ -62,7 +59,7 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
     if (const absl::Status read = transport::ReadMessage(incoming_, &message); !read.ok()) return Refuse(read);
     if (const absl::Status allowed = Check(message, bytes); !allowed.ok()) return EndFlood(allowed);
     switch (message.kind_case()) {
-      case v1::SiteMessage::kJoin: exchange_->Join(self_, message.join()); break;
+      case v1::SiteMessage::kJoin: exchange_->Join(Self(), message.join()); break;
       case v1::SiteMessage::kReady: exchange_->Handle(input::SiteReady{this}); break;
       case v1::SiteMessage::kProgress: exchange_->Handle(input::Progress{this, message.progress()}); break;
       case v1::SiteMessage::kLeave: exchange_->Handle(input::Leave{this, message.leave()}); break;
@@ -70,12 +67,7 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
       case v1::SiteMessage::KIND_NOT_SET: break;  // from a newer site
     }
     if (!exchange_->journal().full()) return ReadOn();
-    exchange_->journal().Commit({.durable = [self = self_] { self->ReadOn(); }});
-  }
-
-  void ReadOn() {
-    core::MutexLock lock(mutex_);
-    if (!finished_) StartRead(&incoming_);
+    exchange_->journal().Commit({.durable = [self = Self()] { self->ReadOn(); }});
   }
 
   void Answer(const v1::Ping& ping) {
@@ -128,33 +120,20 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
 
   void OnCancel() override { Close(); }
 
-  void OnDone() override {
-    const std::shared_ptr<ControlReactor> self = std::move(self_);
-    exchange_->Handle(input::Disconnected{this});
-  }
+  void OnEnded() override { exchange_->Handle(input::Disconnected{this}); }
 
-  void FinishOnce(const grpc::Status& status) {
-    if (finished_) return;
-    finished_ = true;
-    Finish(status);
-  }
+  std::shared_ptr<ControlReactor> Self() { return {self(), this}; }
 
   RunExchange* const exchange_;
   std::optional<core::SiteId> site_;  // from the first message; read and written only by OnReadDone
-  grpc::ByteBuffer incoming_;
-  core::Mutex mutex_;
   std::deque<grpc::ByteBuffer> outgoing_ ABSL_GUARDED_BY(mutex_);  // front is being written
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool finished_ = false;  // with mutex_ held
-  std::shared_ptr<ControlReactor> self_;
 };
 
 }  // namespace
 
 CallReactor* NewControlReactor(RunExchange* exchange, Gate* gate, Peer peer) {
-  auto reactor = std::make_shared<ControlReactor>(exchange, gate, std::move(peer));
-  reactor->Begin(reactor);
-  return reactor.get();
+  return GatedCall::Begin(std::make_shared<ControlReactor>(exchange, gate, std::move(peer)));
 }
 
 }  // namespace causeway::server

@@ -14,7 +14,6 @@
 #include "core/check.h"
 #include "core/fault_point.h"
 #include "core/limits.h"
-#include "server/calls/gated_call.h"
 #include "server/calls/reactors.h"
 #include "server/run/chunk_source.h"
 #include "server/run/run_exchange.h"
@@ -104,18 +103,10 @@ std::optional<grpc::ByteBuffer> DownloadMessages::Header(absl::FunctionRef<Waite
 
 // Reads the request, then writes its messages. Advance takes the next step whenever one may be possible: at the start,
 // after a write, and when a source wakes it (which may be after the call's end: hence the shared ownership).
-class DownloadReactor final : public CallReactor, public GatedCall {
+class DownloadReactor final : public GatedCall {
  public:
   DownloadReactor(RunExchange* exchange, Gate* gate, Peer peer)
       : GatedCall(gate, std::move(peer)), exchange_(exchange), messages_(exchange, &request_) {}
-
-  void Begin(const std::shared_ptr<DownloadReactor>& self) {
-    self_ = self;
-    weak_ = self;
-    if (Arrive(self_)) StartRead(&incoming_);
-  }
-
-  void End(const absl::Status& status) override { FinishOnce(ToGrpc(status)); }
 
   void Beat() override {
     core::MutexLock lock(mutex_);
@@ -128,6 +119,11 @@ class DownloadReactor final : public CallReactor, public GatedCall {
   }
 
  private:
+  void OnArrived() override {
+    weak_ = self();
+    GatedCall::OnArrived();
+  }
+
   void OnReadDone(bool ok) override {
     if (!ok) return End(absl::InvalidArgumentError("expected a DownloadRequest, got none"));
     Spoke();
@@ -157,24 +153,22 @@ class DownloadReactor final : public CallReactor, public GatedCall {
     if (ok) {
       Advance();
     } else {
-      FinishOnce(grpc::Status::CANCELLED);
+      OnCancel();
     }
   }
 
   void OnCancel() override {
     cancelled_ = true;
-    FinishOnce(grpc::Status::CANCELLED);
+    GatedCall::OnCancel();
   }
 
-  void OnDone() override {
-    const std::shared_ptr<DownloadReactor> self = std::move(self_);
+  void OnEnded() override {
     if (messages_.complete() && !cancelled_) exchange_->Taken(request_, messages_.begun_ms());
   }
 
   Waiter AskAgain() {
-    return {weak_, [weak = weak_](const absl::Status& status) {
-              const auto self = weak.lock();
-              if (self != nullptr) status.ok() ? self->Advance() : self->FinishOnce(ToGrpc(status));
+    return {weak_, [this, weak = weak_](const absl::Status& status) {
+              if (weak.lock() != nullptr) status.ok() ? Advance() : End(status);
             }};
   }
 
@@ -182,12 +176,11 @@ class DownloadReactor final : public CallReactor, public GatedCall {
     core::MutexLock lock(mutex_);
     if (writing_ || finished_) return;
     absl::StatusOr<std::optional<grpc::ByteBuffer>> next = messages_.Next([this] { return AskAgain(); });
-    if (!next.ok()) return FinishLocked(ToGrpc(next.status()));
+    if (!next.ok()) return FinishOnce(ToGrpc(next.status()));
     if (!next->has_value()) return;  // will be woken
     if (!messages_.complete()) return Write(std::move(**next));
-    finished_ = true;
     outgoing_ = std::move(**next);
-    StartWriteAndFinish(&outgoing_, grpc::WriteOptions(), grpc::Status::OK);
+    FinishWith(outgoing_);
   }
 
   void Write(grpc::ByteBuffer message) {
@@ -197,38 +190,21 @@ class DownloadReactor final : public CallReactor, public GatedCall {
     StartWrite(&outgoing_);
   }
 
-  void FinishOnce(const grpc::Status& status) {
-    core::MutexLock lock(mutex_);
-    FinishLocked(status);
-  }
-
-  void FinishLocked(const grpc::Status& status) {
-    if (finished_) return;
-    finished_ = true;
-    Finish(status);
-  }
-
   RunExchange* const exchange_;
-  grpc::ByteBuffer incoming_;
   v1::DownloadRequest request_;
   SiteLimits::Stream counted_;
-  core::Mutex mutex_;  // guards all below
   DownloadMessages messages_;
   bool asked_ = false;
   bool writing_ = false;
-  bool finished_ = false;
   grpc::ByteBuffer outgoing_;
-  std::shared_ptr<DownloadReactor> self_;
-  std::weak_ptr<DownloadReactor> weak_;
+  std::weak_ptr<GatedCall> weak_;
   std::atomic<bool> cancelled_ = false;  // not under the mutex
 };
 
 }  // namespace
 
 CallReactor* NewDownloadReactor(RunExchange* exchange, Gate* gate, Peer peer) {
-  auto reactor = std::make_shared<DownloadReactor>(exchange, gate, std::move(peer));
-  reactor->Begin(reactor);
-  return reactor.get();
+  return GatedCall::Begin(std::make_shared<DownloadReactor>(exchange, gate, std::move(peer)));
 }
 
 }  // namespace causeway::server

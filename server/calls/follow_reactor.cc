@@ -1,7 +1,6 @@
 #include <optional>
 
 #include "core/check.h"
-#include "server/calls/gated_call.h"
 #include "server/calls/reactors.h"
 #include "transport/read_message.h"
 
@@ -9,16 +8,9 @@ namespace causeway::server {
 namespace {
 
 // The stream of a shard that follows this one. Every update is complete, so that only the last pending one is sent.
-class FollowReactor final : public CallReactor, public ShardPeer, public GatedCall {
+class FollowReactor final : public GatedCall, public ShardPeer {
  public:
   FollowReactor(RunExchange* exchange, Gate* gate, Peer peer) : GatedCall(gate, std::move(peer)), exchange_(exchange) {}
-
-  void Begin(std::shared_ptr<FollowReactor> self) {
-    self_ = std::move(self);
-    if (Arrive(self_)) StartRead(&incoming_);
-  }
-
-  void End(const absl::Status& status) override { FinishOnce(ToGrpc(status)); }
 
   // ---- ShardPeer ----
 
@@ -33,19 +25,18 @@ class FollowReactor final : public CallReactor, public ShardPeer, public GatedCa
 
  private:
   void OnReadDone(bool ok) override {
-    if (!ok) return FinishOnce(grpc::Status::OK);
+    if (!ok) return End(absl::OkStatus());
     v1::FollowMessage message;
     if (const absl::Status status = Take(message); !status.ok()) return End(status);
     exchange_->Handle(input::Report{shard_, message.report()});
-    core::MutexLock lock(mutex_);
-    if (!finished_) StartRead(&incoming_);
+    ReadOn();
   }
 
   absl::Status Take(v1::FollowMessage& message) {
     if (!begun_) Spoke();
     RETURN_IF_ERROR(transport::ReadMessage(incoming_, &message));
     if (begun_) return absl::OkStatus();
-    const std::shared_ptr<ShardPeer> peer = self_;
+    const std::shared_ptr<ShardPeer> peer(self(), this);
     RETURN_IF_ERROR(exchange_->Handle(input::BeginFollow{message.context(), peer}).status);
     begun_ = true;
     shard_ = message.context().shard();
@@ -58,11 +49,9 @@ class FollowReactor final : public CallReactor, public ShardPeer, public GatedCa
     if (ok && !finished_) WriteNext();
   }
 
-  void OnCancel() override { FinishOnce(grpc::Status::OK); }
-
-  void OnDone() override {
-    const std::shared_ptr<FollowReactor> self = std::move(self_);
-    exchange_->Handle(input::EndFollow{this});
+  void OnCancel() override { End(absl::OkStatus()); }
+  void OnEnded() override {
+    if (begun_) exchange_->Handle(input::EndFollow{this});
   }
 
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -73,31 +62,18 @@ class FollowReactor final : public CallReactor, public ShardPeer, public GatedCa
     StartWrite(&outgoing_);
   }
 
-  void FinishOnce(const grpc::Status& status) {
-    core::MutexLock lock(mutex_);
-    if (finished_) return;
-    finished_ = true;
-    Finish(status);
-  }
-
   RunExchange* const exchange_;
-  grpc::ByteBuffer incoming_;
   bool begun_ = false;  // it and the next: read and written by OnReadDone alone
   int shard_ = 0;
-  core::Mutex mutex_;
   grpc::ByteBuffer outgoing_;  // is being written
   std::optional<v1::MembershipUpdate> waiting_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<FollowReactor> self_;
 };
 
 }  // namespace
 
 CallReactor* NewFollowReactor(RunExchange* exchange, Gate* gate, Peer peer) {
-  auto reactor = std::make_shared<FollowReactor>(exchange, gate, std::move(peer));
-  reactor->Begin(reactor);
-  return reactor.get();
+  return GatedCall::Begin(std::make_shared<FollowReactor>(exchange, gate, std::move(peer)));
 }
 
 }  // namespace causeway::server

@@ -6,16 +6,142 @@
 // Nothing of a call is read before Arrive has let it in. Thread-safe.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/clock.h"
+#include "core/ids.h"
+#include "core/limits.h"
+#include "core/mutex.h"
 #include "server/calls/authorizer.h"
-#include "server/calls/open_calls.h"
-#include "server/calls/site_limits.h"
 
 namespace causeway::server {
+
+// Limits on one site's use of the coordinator (core/limits.h has the figures): a site that exceeds them is refused with
+// RESOURCE_EXHAUSTED, and the others are unaffected.
+// Lets `per_second` through on average, and `burst` at once. Not thread-safe.
+class TokenBucket {
+ public:
+  TokenBucket(double per_second, double burst) : per_second_(per_second), burst_(burst), level_(burst) {}
+
+  bool Take(int64_t now_ms, double amount = 1);
+  // Takes the amount if anything is left, and owes the rest.
+  bool TakeOrOwe(int64_t now_ms, double amount);
+  bool owes(int64_t now_ms) const { return LevelAt(now_ms) <= 0; }
+  double per_second() const { return per_second_; }
+  bool full(int64_t now_ms) const { return LevelAt(now_ms) >= burst_; }
+
+ private:
+  double LevelAt(int64_t now_ms) const;
+
+  double per_second_;
+  double burst_;
+  double level_;
+  int64_t at_ms_ = 0;
+};
+
+struct SiteLimitOptions {
+  double control_messages_per_second = core::kControlMessagesPerSecond;
+  double control_messages_burst = core::kControlMessagesBurst;
+  int64_t control_message_bytes = core::MaxControlBytes(core::kMaxFragments);
+  double questions_per_second = core::kQuestionsPerSecond;
+  double questions_burst = core::kQuestionsBurst;
+  double bulk_streams_per_second = core::kBulkStreamsPerSecond;
+  double bulk_streams_burst = core::kBulkStreamsBurst;
+  int bulk_streams_at_once = core::MaxBulkStreams(core::kMaxFragments);
+  size_t max_sites = 4 * core::kMaxSites;  // without authentication, a peer may use any name
+};
+
+// Thread-safe.
+class SiteLimits {
+ public:
+  // A bulk stream that counts for as long as this lives.
+  using Stream = std::shared_ptr<void>;
+
+  SiteLimits(SiteLimitOptions options, const core::Clock* clock);  // `clock` outlives it
+
+  // Counts a message and its bytes, unless it is large: a large message must have a manifest, and is counted by
+  // TakeLarge.
+  absl::Status TakeControlMessage(const core::SiteId& site, int64_t bytes, bool has_manifest);
+  bool IsLarge(int64_t bytes) const { return bytes > options_.control_message_bytes; }
+  absl::Status TakeLarge(const std::string& identity, int64_t bytes);
+  absl::Status CheckOwesNothing(const std::string& identity);  // refuses one that owes for large messages
+  absl::StatusOr<Stream> OpenBulkStream(const core::SiteId& site);
+  absl::Status TakeQuestion(const std::string& identity);  // a site's name, or another peer's
+
+ private:
+  struct Use {
+    TokenBucket control_messages;
+    TokenBucket control_bytes;
+    TokenBucket manifest_bytes;
+    TokenBucket questions;
+    TokenBucket bulk_streams;
+    int open_streams = 0;
+  };
+  absl::StatusOr<Use*> UseOf(const core::SiteId& site, int64_t now_ms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status TooManyLarge(const std::string& identity) const;
+  void CloseBulkStream(const core::SiteId& site);
+
+  const SiteLimitOptions options_;
+  const core::Clock* const clock_;
+  core::Mutex mutex_;
+  std::map<core::SiteId, Use> sites_ ABSL_GUARDED_BY(mutex_);
+};
+
+// The open calls, which the gate can end: a call that does not identify itself, or whose token is withdrawn.
+// Thread-safe.
+class Call {
+ public:
+  virtual ~Call() = default;
+  virtual void End(const absl::Status& status) = 0;  // called from any thread; the call may have ended already
+  virtual void Beat() {}  // says that the coordinator is there, where the caller waits and wants to hear it
+};
+
+class OpenCalls {
+ public:
+  // A call is open for as long as its place lives, and silent until its first message.
+  class Place {
+   public:
+    Place(OpenCalls* calls, uint64_t id) : calls_(calls), id_(id) {}
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+    ~Place() { calls_->Remove(id_); }
+    void Spoke() { calls_->Spoke(id_); }
+
+   private:
+    OpenCalls* const calls_;
+    const uint64_t id_;
+  };
+  struct Found {
+    std::shared_ptr<Call> call;
+    Peer peer;
+  };
+
+  // `call` lives at least as long as the place.
+  std::unique_ptr<Place> Add(std::weak_ptr<Call> call, Peer peer, int64_t now_ms);
+
+  std::vector<Found> All() const;
+  std::vector<Found> SilentSince(int64_t since_ms) const;  // calls silent since then or for longer
+
+ private:
+  struct Entry {
+    std::weak_ptr<Call> call;
+    Peer peer;
+    std::optional<int64_t> silent_since_ms;
+  };
+  void Remove(uint64_t id);
+  void Spoke(uint64_t id);
+
+  mutable core::Mutex mutex_;
+  uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<uint64_t, Entry> calls_ ABSL_GUARDED_BY(mutex_);
+};
 
 // The rate at which refused commands are journaled: at most 1,440 rows a day of the 100,000 that are kept.
 inline constexpr double kRecordedRefusalsPerSecond = 1.0 / 60;
@@ -55,7 +181,7 @@ class Gate {
   // A query open to every known peer; `site` is the name given, "" for none.
   absl::Status Question(const Peer& peer, const core::SiteId& site);
 
-  // A call that changes what the run does (pause, resume, stop, drain): `call` is its row in roles.h.
+  // A call that changes what the run does (pause, resume, stop, drain): `call` is its row in CallTable.
   absl::Status Command(const Peer& peer, std::string_view call);
 
   // Who: the peer's identity, as far as it is established. TakeRecordOfRefusal: whether a refused command may be

@@ -1,6 +1,15 @@
 #include "server/calls/grpc_service.h"
 
+#include <google/protobuf/util/json_util.h>
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,11 +17,40 @@
 #include "causeway/v1/coordinator.pb.h"
 #include "core/check.h"
 #include "core/limits.h"
-#include "server/calls/commands.h"
+#include "core/text.h"
+#include "formats/atomic_file.h"
+#include "formats/model_directory.h"
+#include "formats/posix_file.h"
+#include "server/calls/call_service.h"
+#include "server/calls/gate.h"
 #include "server/calls/reactors.h"
+#include "server/run/run_exchange.h"
 #include "transport/messages.h"
 
 namespace causeway::server {
+
+// A requested command.
+struct AskedCommand {
+  std::string call;  // its row in CallTable
+  std::string arguments;
+};
+
+// Asks the gate, performs the command if it is allowed, records it, and answers.
+absl::Status RunCommand(RunExchange* exchange, Gate* gate, const Peer& peer, const AskedCommand& asked,
+                        const std::function<absl::Status()>& perform);
+
+// `asked(request)` returns an AskedCommand, `perform(request, response)` a Status. The request has a context.
+template <typename Request, typename Response, typename Asked, typename Perform>
+void AddCommand(CallService& service, RunExchange* exchange, Gate* gate, const std::string& method, Asked asked,
+                Perform perform) {
+  service.Add<Request, Response>(method, [=](const Peer& peer, const Request& request, Response& response) {
+    return RunCommand(exchange, gate, peer, asked(request), [&]() -> absl::Status {
+      const absl::Status of_this_run = exchange->admission().CheckContext(request.context());
+      return of_this_run.ok() ? perform(request, response) : of_this_run;
+    });
+  });
+}
+
 namespace {
 
 absl::Status History(RunExchange& exchange, const v1::HistoryRequest& request, v1::HistoryResponse& response) {
@@ -167,6 +205,174 @@ std::unique_ptr<CallService> NewGrpcService(RunExchange* exchange, std::function
   service->AddStream("Upload", [=](Peer peer) { return NewUploadReactor(exchange, gate, std::move(peer)); });
   service->AddStream("Download", [=](Peer peer) { return NewDownloadReactor(exchange, gate, std::move(peer)); });
   return service;
+}
+
+namespace {
+
+constexpr char kList[] = "/files.json", kContents[] = "/files/";
+
+absl::Status CheckList(const v1::KeepFileRequest& request) {
+  int64_t bytes = 0;
+  std::set<std::string> names;
+  for (const v1::ModelFile& file : request.files()) {
+    RETURN_IF_ERROR(formats::CheckModelFileName(file.name()));
+    names.insert(file.name());
+    bytes += file.bytes();
+  }
+  if (std::ssize(names) == request.files_size() && names.size() <= formats::kMaxModelFiles &&
+      bytes <= formats::kMaxModelFilesBytes) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("files of the model: expected up to ", formats::kMaxModelFiles, " of ",
+                                                 formats::kMaxModelFilesBytes, " bytes in all, got ",
+                                                 request.files_size(), " of ", bytes));
+}
+
+}  // namespace
+
+ModelFiles::ModelFiles(const std::string& state_dir) : state_dir_(state_dir) {
+  core::MutexLock lock(mutex_);
+  const absl::StatusOr<std::string> text = formats::ReadFile(state_dir_ + kList, 1 << 20);
+  if (!text.ok()) return;
+  if (!google::protobuf::util::JsonStringToMessage(*text, &kept_).ok()) {
+    spdlog::warn("{}{} is damaged: the sites are to say again which files belong to the model", state_dir_, kList);
+    kept_.Clear();
+  }
+  LookForMissing();
+}
+
+std::string ModelFiles::PathOf(const std::string& name) const {
+  return absl::StrCat(state_dir_, kContents, name, ".zst");
+}
+
+void ModelFiles::LookForMissing() {
+  kept_.clear_missing();
+  for (const v1::ModelFile& file : kept_.files()) {
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(PathOf(file.name()), error)) kept_.add_missing(file.name());
+  }
+}
+
+absl::Status ModelFiles::Begin(const v1::KeepFileRequest& request) {
+  RETURN_IF_ERROR(CheckList(request));
+  v1::KeptFiles list;
+  *list.mutable_files() = request.files();
+  list.set_site(request.context().site());
+  std::string text;
+  CHECK(google::protobuf::util::MessageToJsonString(list, &text).ok());
+  RETURN_IF_ERROR(formats::MakePrivateFolder(state_dir_ + kContents));
+  RETURN_IF_ERROR(formats::WriteFileAtomically(state_dir_ + kList, text));
+  kept_ = std::move(list);
+  LookForMissing();
+  return absl::OkStatus();
+}
+
+absl::Status ModelFiles::Write(const v1::KeepFileRequest& request) {
+  const auto listed = std::ranges::find(kept_.files(), request.name(), &v1::ModelFile::name);
+  if (listed == kept_.files().end()) {
+    return absl::InvalidArgumentError(absl::StrCat("expected a file of the run's model, got ", request.name()));
+  }
+  RETURN_IF_ERROR(formats::ExpandModelFile({.name = listed->name(),
+                                            .bytes = listed->bytes(),
+                                            .digest = listed->digest(),
+                                            .compressed = request.contents()})
+                      .status());
+  RETURN_IF_ERROR(formats::WriteFileAtomically(PathOf(listed->name()), request.contents()));
+  LookForMissing();
+  if (kept_.missing().empty()) {
+    spdlog::info("the model's files are here, from site {}: {}", request.context().site(), kept_.files_size());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::KeptFiles> ModelFiles::Keep(const v1::KeepFileRequest& request) {
+  core::MutexLock lock(mutex_);
+  if (kept_.files().empty() && !request.files().empty()) RETURN_IF_ERROR(Begin(request));
+  if (!request.name().empty()) RETURN_IF_ERROR(Write(request));
+  return kept_;
+}
+
+v1::KeptFiles ModelFiles::List() const {
+  core::MutexLock lock(mutex_);
+  return kept_;
+}
+
+absl::StatusOr<std::string> ModelFiles::Read(const std::string& name) const {
+  core::MutexLock lock(mutex_);
+  const auto listed = std::ranges::find(kept_.files(), name, &v1::ModelFile::name);
+  if (listed == kept_.files().end()) return absl::NotFoundError(absl::StrCat("the run's model has no file ", name));
+  return formats::ReadFile(PathOf(name), formats::kMaxCompressedFileBytes);
+}
+
+namespace {
+
+constexpr size_t kMaxWordsBytes = 512;  // of arguments, and of a result
+
+// The fields by their names in the journal and on the wire.
+template <typename Record, typename Function>
+void ForEachField(Record& record, Function function) {
+  function("name", record.name);
+  function("role", record.role);
+  function("address", record.address);
+  function("command", record.command);
+  function("arguments", record.arguments);
+  function("result", record.result);
+}
+
+}  // namespace
+
+std::string CommandRecord::Text() const {
+  const std::string who = name.empty() ? absl::StrCat("from ", address, ", not identified")
+                                       : absl::StrCat(name, " (", role, ") from ", address);
+  return absl::StrCat(who, ": ", command, arguments.empty() ? "" : " ", arguments, ": ", result);
+}
+
+std::string CommandRecord::EventText() const {
+  nlohmann::ordered_json json;
+  ForEachField(*this, [&](const char* key, const std::string& value) { json[key] = value; });
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::optional<CommandRecord> CommandRecord::FromEventText(const std::string& text) {
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return std::nullopt;
+  CommandRecord record;
+  bool whole = true;
+  ForEachField(record, [&](const char* key, std::string& value) {
+    const auto found = json.find(key);
+    whole = whole && found != json.end() && found->is_string();
+    if (whole) value = found->get<std::string>();
+  });
+  return whole ? std::optional(std::move(record)) : std::nullopt;
+}
+
+v1::CommandRecord CommandRecord::ToProto() const {
+  v1::CommandRecord message;
+  message.set_name(name);
+  message.set_role(role);
+  message.set_address(address);
+  message.set_command(command);
+  message.set_arguments(arguments);
+  message.set_result(result);
+  return message;
+}
+
+absl::Status RunCommand(RunExchange* exchange, Gate* gate, const Peer& peer, const AskedCommand& asked,
+                        const std::function<absl::Status()>& perform) {
+  const std::optional<Identity> who = gate->Who(peer);
+  const absl::Status allowed = gate->Command(peer, asked.call);
+  const absl::Status done = allowed.ok() ? perform() : allowed;
+  if (!allowed.ok() && !gate->TakeRecordOfRefusal()) return done;
+  const CallRow* const row = RowOf(asked.call);
+  const CommandRecord record{
+      .name = who ? who->name : "",
+      .role = who ? std::string(RoleName(who->role)) : "",
+      .address = peer.Address(),
+      .command = row == nullptr ? asked.call : std::string(row->command),
+      .arguments = core::Clipped(asked.arguments, kMaxWordsBytes),
+      .result = done.ok() ? "done" : core::Clipped(absl::StrCat("refused: ", done.message()), kMaxWordsBytes)};
+  const absl::Status recorded = exchange->Ask(input::Command{record.EventText()}).status();
+  return done.ok() ? recorded : done;
 }
 
 }  // namespace causeway::server

@@ -4,6 +4,9 @@
 
 #include <grpcpp/support/server_callback.h>
 
+#include <memory>
+#include <utility>
+
 #include "server/calls/gate.h"
 #include "server/run/run_exchange.h"
 
@@ -15,6 +18,64 @@ inline grpc::Status ToGrpc(const absl::Status& status) {
 }
 
 using CallReactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
+
+// The base of every reactor: the gate admits it by the call's headers before it reads. It owns itself until OnDone;
+// a holder beyond that finds it finished.
+class GatedCall : public CallReactor, public Call {
+ public:
+  // Arrives, and reads the first message. RETURNS: the reactor.
+  static CallReactor* Begin(const std::shared_ptr<GatedCall>& call) {
+    call->self_ = call;
+    absl::StatusOr<std::unique_ptr<OpenCalls::Place>> place = call->gate_->Arrive(call->peer_, call);
+    if (!place.ok()) {
+      call->End(place.status());
+    } else {
+      call->place_ = *std::move(place);
+      call->OnArrived();
+    }
+    return call.get();
+  }
+
+  void End(const absl::Status& status) override {
+    core::MutexLock lock(mutex_);
+    FinishOnce(ToGrpc(status));
+  }
+
+ protected:
+  GatedCall(Gate* gate, Peer peer) : gate_(gate), peer_(std::move(peer)) {}
+
+  virtual void OnArrived() { StartRead(&incoming_); }
+  virtual void OnEnded() {}  // gRPC knows it no more
+  void OnCancel() override { End(absl::CancelledError("cancelled")); }
+  void OnDone() final {
+    const std::shared_ptr<GatedCall> self = std::move(self_);
+    OnEnded();
+  }
+
+  void Spoke() { place_->Spoke(); }  // the first message has arrived
+  void ReadOn() {
+    core::MutexLock lock(mutex_);
+    if (!finished_) StartRead(&incoming_);
+  }
+  void FinishOnce(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!std::exchange(finished_, true)) Finish(status);
+  }
+  // The last message.
+  void FinishWith(const grpc::ByteBuffer& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!std::exchange(finished_, true)) StartWriteAndFinish(&message, grpc::WriteOptions(), grpc::Status::OK);
+  }
+  const std::shared_ptr<GatedCall>& self() const { return self_; }
+
+  Gate* const gate_;
+  const Peer peer_;
+  grpc::ByteBuffer incoming_;
+  core::Mutex mutex_;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+
+ private:
+  std::unique_ptr<OpenCalls::Place> place_;
+  std::shared_ptr<GatedCall> self_;  // until OnDone
+};
 
 CallReactor* NewControlReactor(RunExchange* exchange, Gate* gate, Peer peer);
 CallReactor* NewFollowReactor(RunExchange* exchange, Gate* gate, Peer peer);

@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/fault_point.h"
-#include "server/calls/gated_call.h"
 #include "server/calls/reactors.h"
 #include "transport/read_message.h"
 
@@ -12,16 +11,9 @@ namespace {
 // header ─► what is missing ─► chunks … ─► verdict. At most one message is in flight in each direction, so nothing
 // piles up here: the site's next chunk is read when the last one is spooled. If a contribution comes in several
 // streams, the stream that completes it gets the verdict; the others end without one.
-class UploadReactor final : public CallReactor, public UploadPeer, public GatedCall {
+class UploadReactor final : public GatedCall, public UploadPeer {
  public:
   UploadReactor(RunExchange* exchange, Gate* gate, Peer peer) : GatedCall(gate, std::move(peer)), exchange_(exchange) {}
-
-  void Begin(std::shared_ptr<UploadReactor> self) {
-    self_ = std::move(self);
-    if (Arrive(self_)) StartRead(&incoming_);
-  }
-
-  void End(const absl::Status& status) override { FinishOnce(ToGrpc(status)); }
 
   // On the journal's thread; the call may be over.
   void Answer(const absl::StatusOr<v1::Verdict>& verdict) override {
@@ -97,8 +89,7 @@ class UploadReactor final : public CallReactor, public UploadPeer, public GatedC
   void TakeEnd() {
     const bool whole = upload_.contribution != nullptr &&
                        std::ranges::none_of(upload_.contribution->Missing(), [this](int i) { return InStripe(i); });
-    FinishOnce(whole ? grpc::Status::OK
-                     : grpc::Status(grpc::StatusCode::ABORTED, "the upload ended before it was complete"));
+    End(whole ? absl::OkStatus() : absl::AbortedError("the upload ended before it was complete"));
   }
 
   void TakeChunk() {
@@ -111,9 +102,9 @@ class UploadReactor final : public CallReactor, public UploadPeer, public GatedC
       const std::string text =
           absl::StrCat("fragment ", header_.fragment(), " from ", header_.context().site(), ": ", status.message());
       if (!absl::IsFailedPrecondition(status) || header_.initial()) {
-        return FinishOnce(ToGrpc(absl::InvalidArgumentError(text)));
+        return End(absl::InvalidArgumentError(text));
       }
-      const std::shared_ptr<UploadPeer> peer = self_;
+      const std::shared_ptr<UploadPeer> peer(self(), this);
       exchange_->Handle(input::RefuseUpload{header_, upload_, text + " (other settings than the run's)", peer});
       return;
     }
@@ -129,14 +120,14 @@ class UploadReactor final : public CallReactor, public UploadPeer, public GatedC
 
   void Complete() {
     // Nothing is kept here: the contribution is freed when it is merged, not when the site has read its verdict.
-    exchange_->CompleteUpload(header_, std::move(upload_), self_);
+    exchange_->CompleteUpload(header_, std::move(upload_), {self(), this});
   }
 
   // The site may have sent all chunks before we learn that the list of them is written.
   void OnWriteDone(bool ok) override {
     core::MutexLock lock(mutex_);
     writing_ = false;
-    if (ok && verdict_.Valid()) FinishWithVerdict();
+    if (ok && verdict_.Valid()) FinishWith(verdict_);
   }
 
   void WriteVerdict(const v1::Verdict& verdict) {
@@ -148,47 +139,25 @@ class UploadReactor final : public CallReactor, public UploadPeer, public GatedC
           header_.context().site(), header_.fragment(), header_.base_version()));
     }
     verdict_ = transport::ToBytes(reply);
-    if (!writing_) FinishWithVerdict();
+    if (!writing_) FinishWith(verdict_);
   }
-
-  void FinishWithVerdict() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (finished_) return;
-    finished_ = true;
-    StartWriteAndFinish(&verdict_, grpc::WriteOptions(), grpc::Status::OK);
-  }
-
-  void FinishOnce(const grpc::Status& status) {
-    core::MutexLock lock(mutex_);
-    if (finished_) return;
-    finished_ = true;
-    Finish(status);
-  }
-
-  void OnCancel() override { FinishOnce(grpc::Status::CANCELLED); }
-  void OnDone() override { const std::shared_ptr<UploadReactor> self = std::move(self_); }
 
   RunExchange* const exchange_;
   SiteLimits::Stream counted_;
-  grpc::ByteBuffer incoming_;
   grpc::ByteBuffer outgoing_;
   bool has_header_ = false;
   v1::UploadHeader header_;
   Upload upload_;
-  core::Mutex mutex_;
   grpc::ByteBuffer verdict_ ABSL_GUARDED_BY(mutex_);  // valid once set
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool beats_ ABSL_GUARDED_BY(mutex_) = false;  // the site wants them, and its header is answered first
   int received_ ABSL_GUARDED_BY(mutex_) = 0;    // chunks
-  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<UploadReactor> self_;  // until OnDone
 };
 
 }  // namespace
 
 CallReactor* NewUploadReactor(RunExchange* exchange, Gate* gate, Peer peer) {
-  auto reactor = std::make_shared<UploadReactor>(exchange, gate, std::move(peer));
-  reactor->Begin(reactor);
-  return reactor.get();
+  return GatedCall::Begin(std::make_shared<UploadReactor>(exchange, gate, std::move(peer)));
 }
 
 }  // namespace causeway::server

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
-#include "server/calls/gated_call.h"
 #include "server/calls/reactors.h"
 #include "transport/read_message.h"
 
@@ -28,14 +27,9 @@ absl::Status AnswerJoin(Gate* gate, const Peer& peer, const v1::SiteMessage& mes
   return absl::OkStatus();
 }
 
-class ShowCall final : public CallReactor, public ShowPeer, public GatedCall {
+class ShowCall final : public GatedCall, public ShowPeer {
  public:
   ShowCall(Rebuild* rebuild, Gate* gate, Peer peer) : GatedCall(gate, std::move(peer)), rebuild_(rebuild) {}
-
-  void Begin(std::shared_ptr<ShowCall> self) {
-    self_ = std::move(self);
-    if (Arrive(self_)) StartRead(&incoming_);
-  }
 
   void Ask(core::FragmentId fragment) override {
     v1::ShowReply reply;
@@ -45,18 +39,14 @@ class ShowCall final : public CallReactor, public ShowPeer, public GatedCall {
     if (asked_.size() == 1 && !finished_) StartWrite(&asked_.front());
   }
 
-  void End(const absl::Status& status) override {
-    core::MutexLock lock(mutex_);
-    if (!std::exchange(finished_, true)) Finish(ToGrpc(status));
-  }
+  void End(const absl::Status& status) override { GatedCall::End(status); }
 
  private:
   void OnReadDone(bool ok) override {
     if (!ok) return End(absl::AbortedError("the site ended it"));
     const absl::Status status = Take();
     if (!status.ok()) return End(status);
-    core::MutexLock lock(mutex_);
-    if (!finished_) StartRead(&incoming_);
+    ReadOn();
   }
 
   absl::Status Take() {
@@ -73,7 +63,7 @@ class ShowCall final : public CallReactor, public ShowPeer, public GatedCall {
     begun_ = true;
     const absl::Status allowed =
         gate_->ControlMessage(peer_, message.holdings().context().site(), bytes, /*has_manifest=*/true);
-    return allowed.ok() ? rebuild_->BeginShow(self_, message.holdings()) : allowed;
+    return allowed.ok() ? rebuild_->BeginShow(std::shared_ptr<ShowPeer>(self(), this), message.holdings()) : allowed;
   }
 
   void OnWriteDone(bool ok) override {
@@ -84,29 +74,19 @@ class ShowCall final : public CallReactor, public ShowPeer, public GatedCall {
 
   void OnCancel() override { End(absl::CancelledError("the site ended it")); }
 
-  void OnDone() override {
-    const std::shared_ptr<ShowCall> self = std::move(self_);
-    rebuild_->EndShow(this);
-  }
+  void OnEnded() override { rebuild_->EndShow(this); }
 
   Rebuild* const rebuild_;
   bool begun_ = false;
-  grpc::ByteBuffer incoming_;
-  core::Mutex mutex_;
   std::deque<grpc::ByteBuffer> asked_ ABSL_GUARDED_BY(mutex_);  // front is being written
-  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<ShowCall> self_;
 };
 
 }  // namespace
 
 std::unique_ptr<CallService> NewRebuildService(Rebuild* rebuild, Gate* gate) {
   auto service = std::make_unique<CallService>(gate, /*lineage=*/"");
-  service->AddStream("Show", [=](Peer peer) {
-    auto call = std::make_shared<ShowCall>(rebuild, gate, std::move(peer));
-    call->Begin(call);
-    return call.get();
-  });
+  service->AddStream(
+      "Show", [=](Peer peer) { return GatedCall::Begin(std::make_shared<ShowCall>(rebuild, gate, std::move(peer))); });
   service->Add<v1::SiteMessage, v1::CoordinatorMessage>(
       "Control",
       [=](const Peer& peer, const v1::SiteMessage& message, v1::CoordinatorMessage& answer) {

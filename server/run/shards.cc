@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
-#include "formats/settings.h"
+#include "formats/run_yaml.h"
 #include "server/run/run_parts.h"
 #include "transport/messages.h"
 
@@ -159,7 +159,7 @@ absl::Status Handle(RunParts& run, const input::BeginFollow& input, int64_t) {
 }
 
 absl::Status Handle(RunParts& run, const input::EndFollow& input, int64_t) {
-  run.lead()->End(input.peer);
+  if (run.lead() != nullptr) run.lead()->End(input.peer);
   return absl::OkStatus();
 }
 

@@ -117,6 +117,20 @@ TEST_F(FollowReactorTest, ShardWithASitesTokenIsRefused) {
   EXPECT_EQ(stream.finished()->error_code(), grpc::StatusCode::PERMISSION_DENIED);
 }
 
+TEST(FollowReactor, ShardThatIsNotTheFirstRefusesAndLivesOn) {
+  DirectCoordinator run(ConfigForTest(), kSecond);
+  FollowStream stream;
+  stream.Bind(NewFollowReactor(run.coordinator.get(), Gate::Open(), {}));
+  v1::FollowMessage message;
+  *message.mutable_context() = ContextForTest("");
+  message.mutable_context()->set_shard(1);
+  message.mutable_context()->set_num_shards(2);
+  stream.Deliver(message);
+  ASSERT_TRUE(stream.finished());
+  EXPECT_THAT(stream.finished()->error_message(), HasSubstr("this is shard 1 of 2"));
+  EXPECT_EQ(run.coordinator->Status().shard.index, 1);
+}
+
 // ---- The other end ----
 
 // Shard 0 as the follower's wire has it: one stream after the other, each with what it brings and how it ends.

@@ -7,9 +7,7 @@
 #include <filesystem>
 
 #include "core/limits.h"
-#include "server/calls/open_calls.h"
 #include "server/calls/reactors.h"
-#include "server/calls/site_limits.h"
 #include "tests/core/fake_clock.h"
 #include "tests/server/calls/called_stream.h"
 #include "tests/server/calls/coordinator_for_test.h"

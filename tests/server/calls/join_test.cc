@@ -7,7 +7,7 @@
 
 #include "formats/model_directory.h"
 #include "server/calls/gate.h"
-#include "server/calls/model_files.h"
+#include "server/calls/grpc_service.h"
 #include "tests/formats/temporary_folder.h"
 #include "tests/server/calls/coordinator_for_test.h"
 #include "tests/server/calls/waiting_download.h"

@@ -1,6 +1,4 @@
-// Every call in every role over real connections, with tokens and with certificates, against the table of roles.h.
-#include "server/calls/roles.h"
-
+// Every call in every role over real connections, with tokens and with certificates, against CallTable.
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +7,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
-#include "server/calls/commands.h"
+#include "server/calls/authorizer.h"
 #include "server/calls/grpc_service.h"
 #include "tests/folders.h"
 #include "tests/server/calls/coordinator_for_test.h"

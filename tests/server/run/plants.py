@@ -15,7 +15,7 @@ PLANTS = {
         ("server/calls/upload_reactor.cc", "return index % std::max(1, header_.num_stripes()) == header_.stripe();",
          "return (index + 1) % std::max(1, header_.num_stripes()) == header_.stripe();")],
     "verdict_overtakes_the_list_of_chunks": [
-        ("server/calls/upload_reactor.cc", "    if (!writing_) FinishWithVerdict();", "    FinishWithVerdict();")],
+        ("server/calls/upload_reactor.cc", "    if (!writing_) FinishWith(verdict_);\n  }", "    FinishWith(verdict_);\n  }")],
     "repeat_is_refused": [
         ("server/run/uploads.cc", "return absl::IsAlreadyExists(status) ? AdmittedVerdict()",
          "return absl::IsNotFound(status) ? AdmittedVerdict()")],
