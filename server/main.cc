@@ -15,7 +15,7 @@
 #include "formats/settings.h"
 #include "server/calls/grpc_service.h"
 #include "server/calls/listening_server.h"
-#include "server/rebuild/rebuild_service.h"
+#include "server/rebuild/lost_state.h"
 #include "server/run/membership_follower.h"
 #include "server/run/run_exchange.h"
 #include "server/status/http_server.h"
@@ -70,7 +70,6 @@ constexpr char kUsage[] =
     "Keeps one model in step across sites. SIGTERM saves the state; started again, it goes on from there.\n";
 
 constexpr int kOwnThreads = 15;  // journal, merges, scrubber, signals, log, followers, connections, long answers
-constexpr int64_t kRebuildTickMs = 100;
 constexpr int64_t kTickMs = 25;  // leases, graces, the end of the run
 
 // The config of the stored run, if run.yaml describes that run.
@@ -152,18 +151,6 @@ absl::StatusOr<std::unique_ptr<server::Journal>> OpenJournal(const std::string& 
        .damaged = [](const server::DiskDamage& damage) { spdlog::error("{}", damage.Text()); }});
 }
 
-// As a rebuild takes them: what `set` would refuse is not the run's.
-auto SettingsOfSites(const core::RunConfig& config) {
-  return [config](const core::RunConfig* before, const std::string& run_config) -> absl::StatusOr<core::RunConfig> {
-    ASSIGN_OR_RETURN(core::RunConfig settings, server::ReadSettings(config, run_config));
-    if (before == nullptr) return settings;
-    ASSIGN_OR_RETURN(const core::RunConfig changed,
-                     formats::ChangedConfig(*before, formats::ChangesBetween(*before, settings)));
-    if (changed == settings) return settings;
-    return absl::InvalidArgumentError("the settings differ in a key that no change of settings can have");
-  };
-}
-
 absl::StatusOr<std::unique_ptr<server::RunExchange>> MakeCoordinator(
     const std::string& run_yaml, const core::RunConfig& config, const server::Listening& addresses,
     server::Journal* journal, server::StatusBoard* board, const std::optional<std::string>& completed) {
@@ -209,68 +196,17 @@ struct Serving {
   server::Listening addresses;
   server::Gate& gate;
   server::StatusBoard& board;
+  server::LostState lost{
+      config,
+      addresses,
+      gate,
+      board,
+      absl::GetFlag(FLAGS_state_dir),
+      absl::GetFlag(FLAGS_accept),
+      [this] { return OpenJournal(run_yaml, config, addresses.shard); },
+      ctl::WaitForStopSignal,
+  };
 };
-
-// Completes or rebuilds the state from what the sites hold; returns what was done. CANCELLED: a stop was requested;
-// ABORTED: no two agree.
-absl::StatusOr<std::string> TakeFromSites(Serving& serving, server::Journal& journal,
-                                          std::optional<server::OwnState> own) {
-  const std::string does = own ? "completes its state from the sites'" : "rebuilds its state from the sites'";
-  const core::RunConfig& config = serving.config;
-  server::Listening& addresses = serving.addresses;
-  server::Rebuild rebuild({.config = config,
-                           .settings = SettingsOfSites(config),
-                           .shard = addresses.shard,
-                           .accept = absl::GetFlag(FLAGS_accept),
-                           .own = std::move(own)});
-  const auto service = server::NewRebuildService(&rebuild, &serving.gate);
-  ASSIGN_OR_RETURN(const auto server, server::ListeningServer::Start(*service, config.sync.map_fragments(),
-                                                                     addresses.grpc, addresses.tls));
-  spdlog::info("run {}: {} {}; they reach it at {}", config.run_id, addresses.shard.Text(), does,
-               addresses.grpc.Text());
-  while (!rebuild.complete()) {
-    if (ctl::WaitForStopSignal(kRebuildTickMs))
-      return absl::CancelledError("stops before it has all that the sites hold");
-    rebuild.Tick();
-    serving.gate.Tick();
-    if (rebuild.undecided()) return absl::AbortedError(rebuild.Progress());
-    serving.board.SetNotReady(does + ": " + rebuild.Progress());
-  }
-  RETURN_IF_ERROR(rebuild.Save(journal));
-  return rebuild.Progress();
-}
-
-// A coordinator that has a state continues with it: a supervisor may start the same command again.
-absl::StatusOr<std::unique_ptr<server::Journal>> OpenOrRebuild(Serving& serving) {
-  const core::Shard shard = serving.addresses.shard;
-  ASSIGN_OR_RETURN(auto journal, OpenJournal(serving.run_yaml, serving.config, shard));
-  if (!absl::GetFlag(FLAGS_rebuild_from_sites)) return journal;
-  ASSIGN_OR_RETURN(const server::StoredRun stored, journal->Load());
-  if (!stored.run.manifest.empty()) {
-    spdlog::warn("--rebuild_from_sites: {} has a state, and the run goes on with it; to rebuild it, move it away",
-                 absl::GetFlag(FLAGS_state_dir));
-    return journal;
-  }
-  RETURN_IF_ERROR(TakeFromSites(serving, *journal, std::nullopt).status());
-  journal.reset();
-  return OpenJournal(serving.run_yaml, serving.config, shard);
-}
-
-// After a loss of power: the state goes on as a new lineage; returns what was done. Empty: no two sites agree.
-absl::StatusOr<std::string> CompleteFromSites(Serving& serving) {
-  ASSIGN_OR_RETURN(const auto journal, OpenJournal(serving.run_yaml, serving.config, serving.addresses.shard));
-  journal->EndsInDoubt();
-  std::optional<server::OwnState> own;
-  ASSIGN_OR_RETURN(own, server::ReadOwnState(*journal, serving.addresses.shard));
-  if (own->fragments.empty()) own.reset();  // the disk has lost the model, too: all of it is the sites'
-  const absl::StatusOr<std::string> done = TakeFromSites(serving, *journal, std::move(own));
-  if (absl::IsAborted(done.status())) {
-    spdlog::warn("the state is not completed from the sites': {}", std::string(done.status().message()));
-    return "";
-  }
-  if (done.ok()) journal->EndsInDoubt(false);
-  return done;
-}
 
 absl::Status TellAddresses(const core::RunConfig& config, const server::Listening& addresses,
                            const server::Journal& journal) {
@@ -296,7 +232,8 @@ int Finish(server::RunExchange& coordinator) {
 // From the state on the disk until the end. True: the sites hold its end, which the disk has lost. `completed`: what
 // was done about that before; nothing: the first life of this process.
 absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::string>& completed, int& result) {
-  ASSIGN_OR_RETURN(const auto journal, OpenOrRebuild(serving));
+  ASSIGN_OR_RETURN(const auto journal,
+                   absl::GetFlag(FLAGS_rebuild_from_sites) ? OpenOrRebuild(serving.lost) : serving.lost.open());
   if (completed && completed->empty()) journal->EndsInDoubt();  // the next start may find two that agree
   const core::RunConfig& config = serving.config;
   server::Listening& addresses = serving.addresses;
@@ -350,7 +287,7 @@ int Run(const std::string& run_yaml, core::RunConfig config, server::Listening a
   int result = ctl::kDone;
   absl::StatusOr<bool> again = RunFromStored(serving, std::nullopt, result);
   if (again.ok() && *again) {
-    const absl::StatusOr<std::string> completed = CompleteFromSites(serving);
+    const absl::StatusOr<std::string> completed = CompleteFromSites(serving.lost);
     again = completed.ok() ? RunFromStored(serving, *completed, result) : completed.status();
   }
   if (absl::IsCancelled(again.status())) {

@@ -24,7 +24,7 @@
 #include "core/ids.h"
 #include "core/membership.h"
 #include "core/progress.h"
-#include "server/rounds/pace.h"
+#include "server/rounds/heard.h"
 
 namespace causeway::server {
 

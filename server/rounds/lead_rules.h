@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "server/rounds/run_actions.h"
 #include "server/rounds/run_events.h"
 #include "server/rounds/run_facts.h"
 

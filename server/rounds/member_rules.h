@@ -12,8 +12,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/rounds/gone_names.h"
-#include "server/rounds/run_actions.h"
 #include "server/rounds/run_events.h"
 #include "server/rounds/run_facts.h"
 

@@ -17,11 +17,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/rounds/pace.h"
-#include "server/rounds/run_actions.h"
+#include "server/rounds/heard.h"
 #include "server/rounds/run_events.h"
 #include "server/rounds/run_facts.h"
-#include "server/rounds/run_state.h"
 
 namespace causeway::server {
 

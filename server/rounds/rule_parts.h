@@ -9,7 +9,6 @@
 #include "server/rounds/heard.h"
 #include "server/rounds/lead_rules.h"
 #include "server/rounds/member_rules.h"
-#include "server/rounds/pace.h"
 #include "server/rounds/round_rules.h"
 #include "server/rounds/run_events.h"
 #include "server/rounds/run_facts.h"
@@ -17,6 +16,18 @@
 #include "server/rounds/value_rules.h"
 
 namespace causeway::server {
+
+// The reasons of the rules, in the words of the log, the status page and the tests. Reasons are logged when they
+// change, so none contains a running clock.
+RunState StateOf(const RunFacts& facts);
+// Why the run waits, is paused, stopped or done; empty while it trains. `held`: Holds::Reason; `waits`: why it has not
+// started.
+std::string RunReason(const RunFacts& facts, const std::string& held, const std::string& waits);
+
+// Why the open round waits: "1 of 2 for a quorum; waiting for asia, us"; empty before any contribution.
+std::string RoundReason(const RunFacts& facts, const RoundRules& rounds, core::FragmentId fragment,
+                        const std::string& held);
+std::string WhyItCloses(const RunFacts& facts, const RoundRules& rounds, core::FragmentId fragment);
 
 // The reasons for which a run is held: no round closes, and sites hold before their next step. An operator's pause is
 // part of the run's state; the others are this process's own, and end when an operator resumes the run.

@@ -7,9 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/limits.h"
-#include "server/rounds/gone_names.h"
-#include "server/rounds/reasons.h"
 #include "server/rounds/rule_parts.h"
+#include "server/rounds/run_facts.h"
 
 namespace causeway::server {
 

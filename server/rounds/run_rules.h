@@ -23,9 +23,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/rounds/round_settings.h"
 #include "server/rounds/run_events.h"
-#include "server/rounds/run_state.h"
+#include "server/rounds/run_facts.h"
 
 namespace causeway::server {
 

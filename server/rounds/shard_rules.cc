@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "server/rounds/gone_names.h"
+#include "server/rounds/run_facts.h"
 
 namespace causeway::server {
 

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "server/rounds/run_actions.h"
 #include "server/rounds/run_events.h"
 #include "server/rounds/run_facts.h"
 

@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/check.h"
-#include "server/rounds/pace.h"
+#include "server/rounds/heard.h"
 
 namespace causeway::server {
 

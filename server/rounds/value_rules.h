@@ -28,10 +28,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/membership.h"
-#include "server/rounds/run_actions.h"
 #include "server/rounds/run_events.h"
 #include "server/rounds/run_facts.h"
-#include "server/rounds/run_state.h"
 
 namespace causeway::server {
 

@@ -1,5 +1,6 @@
 #include "server/run/admission.h"
 
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +13,9 @@
 #include "core/digest.h"
 #include "core/limits.h"
 #include "core/model_manifest.h"
+#include "core/random.h"
 #include "core/text.h"
+#include "server/run/run_parts.h"
 #include "transport/messages.h"
 
 namespace causeway::server {
@@ -23,22 +26,19 @@ constexpr int64_t kNotToldMs = 200;  // until shard 0's update arrives, or the s
 
 }  // namespace
 
-Admission::Admission(const core::RunConfig& config, const core::Shard& shard, ModelBounds bounds, bool new_run,
-                     bool may_lose_its_end, Claims claims)
-    : config_(config),
-      shard_(shard),
-      bounds_(std::move(bounds)),
-      new_run_(new_run),
-      may_lose_its_end_(may_lose_its_end),
-      claims_(std::move(claims)),
-      data_(config.data, {}) {}
+Admission::Admission(const RunOptions& options, const JournalIdentity& journal)
+    : data(options.config.data, {}),
+      options_(options),
+      may_lose_its_end_(!options.completed && journal.may_have_lost_its_end),
+      claims_(journal, core::DeviceRandom(), options.shard) {}
 
 absl::Status Admission::CheckProtocol(const v1::Context& context) const {
   // A caller that only reads names no run.
-  RETURN_IF_ERROR(transport::CheckCaller(context, context.run_id().empty() ? "" : config_.run_id));
+  RETURN_IF_ERROR(transport::CheckCaller(context, context.run_id().empty() ? "" : options_.config.run_id));
   // A caller that only reads does not name the shard that it expects.
-  if (const core::Shard expected{context.shard(), context.num_shards()}; expected.count > 0 && expected != shard_) {
-    return absl::FailedPreconditionError(absl::StrCat("expected ", expected.Text(), ", this is ", shard_.Text(),
+  if (const core::Shard expected{context.shard(), context.num_shards()};
+      expected.count > 0 && expected != options_.shard) {
+    return absl::FailedPreconditionError(absl::StrCat("expected ", expected.Text(), ", this is ", options_.shard.Text(),
                                                       ": --coordinator names all shards of the run, in their order"));
   }
   return absl::OkStatus();
@@ -51,45 +51,8 @@ absl::Status Admission::CheckContext(const v1::Context& context) const {
 
 absl::StatusOr<core::Manifest> Admission::ReadManifest(const v1::Join& join) const {
   ASSIGN_OR_RETURN(core::Manifest manifest, transport::FromProto(join.manifest()));
-  RETURN_IF_ERROR(bounds_.Check(manifest));
+  RETURN_IF_ERROR(options_.bounds.Check(manifest));
   return manifest;
-}
-
-std::optional<DoubtFound> Admission::FindDoubt(const v1::Join& join, const RunRules& rules) const {
-  const v1::Context& context = join.context();
-  if (!CheckProtocol(context).ok() || !core::IsValidName(context.site())) return std::nullopt;
-  std::vector<core::Version> admitted = rules.LastAdmitted(context.site());
-  // It will hear that its name was given up, whatever it claims.
-  if (rules.MayHaveForgotten(context.site())) admitted.assign(rules.state().versions.size(), kAnyVersion);
-  return claims_.Check(join, {rules.state().versions, admitted}, !new_run_ && rules.AnySiteIn());
-}
-
-bool Admission::Continues(const v1::Join& join, const RunRules& rules) const {
-  const bool of_it = claims_.IsOfAnother(join.context()) && join.context().lineage() == claims_.own().continues;
-  if (!of_it || !rules.state().sites.contains(join.context().site())) return false;
-  // If it has not contributed since, its last contribution is the one before the rebuilt version.
-  const std::vector<core::Version> admitted = rules.LastAdmitted(join.context().site());
-  for (int p = 0; p < join.versions_size() && p < std::ssize(admitted); ++p) {
-    if (shard_.Owns(p) && join.versions(p) > admitted[p] + 1) return false;
-  }
-  return true;
-}
-
-JoinDecision Admission::Refuse(const core::SiteId& site, const DoubtFound& found, int64_t now_ms, RunRules& rules,
-                               Ready& ready) {
-  const bool is_final = new_run_ && found.doubt == Doubt::kUnknownLineage;
-  const bool completes = found.doubt == Doubt::kHistoryLost && may_lose_its_end_;
-  JoinDecision decision{.reason = found.text, .retry_after_ms = completes ? kNotToldMs : Strangers::kAskAgainMs};
-  if (is_final) return {.reason = found.text, .retry_after_ms = 0};
-  if (strangers_.Note(site, found, now_ms)) {
-    ready.Note(std::string(DoubtName(found.doubt)), site, -1, found.text);
-    if (found.doubt == Doubt::kHistoryLost) {
-      rules.Handle(HoldRun{Hold::kDoubt,
-                           absl::StrCat("site ", site, ": ", found.text, "; causewayctl resume goes on without that")},
-                   now_ms);
-    }
-  }
-  return decision;
 }
 
 void Admission::NoteElsewhere(const v1::Context& context, int64_t now_ms, Ready& ready) {
@@ -102,91 +65,202 @@ void Admission::NoteElsewhere(const v1::Context& context, int64_t now_ms, Ready&
                                       " has welcomed it, this one is of lineage ", own,
                                       ": two coordinators answer at one address. Stop one of the two")};
   const std::string& site = context.site();
-  if (strangers_.Note(site, found, now_ms)) ready.Note(std::string(DoubtName(found.doubt)), site, -1, found.text);
+  if (strangers.Note(site, found, now_ms)) ready.Note(std::string(DoubtName(found.doubt)), site, -1, found.text);
 }
 
-Outcome Admission::Decide(const v1::Join& join, const absl::Status& may_join, bool continues, int64_t now_ms,
-                          RunRules& rules) {
+void Admission::ForgetData(const core::SiteId& site, Ready& ready) {
+  if (data.Forget(site)) ready.entry.data = data.known();
+}
+
+// ---- Joining ----
+
+namespace {
+
+// Something that the joiner has seen and this state lacks; it takes precedence over a difference from another state's
+// model.
+std::optional<DoubtFound> FindDoubt(const RunParts& run, const v1::Join& join) {
+  const RunRules& rules = *run.rules;
+  const v1::Context& context = join.context();
+  if (!run.admission.CheckProtocol(context).ok() || !core::IsValidName(context.site())) return std::nullopt;
+  std::vector<core::Version> admitted = rules.LastAdmitted(context.site());
+  // It will hear that its name was given up, whatever it claims.
+  if (rules.MayHaveForgotten(context.site())) admitted.assign(rules.state().versions.size(), kAnyVersion);
+  return run.admission.claims().Check(join, {rules.state().versions, admitted},
+                                      !run.options.new_run && rules.AnySiteIn());
+}
+
+// Whether this state contains everything that the site holds of its former lineage.
+bool Continues(const RunParts& run, const v1::Join& join) {
+  const RunRules& rules = *run.rules;
+  const Claims& claims = run.admission.claims();
+  const bool of_it = claims.IsOfAnother(join.context()) && join.context().lineage() == claims.own().continues;
+  if (!of_it || !rules.state().sites.contains(join.context().site())) return false;
+  // If it has not contributed since, its last contribution is the one before the rebuilt version.
+  const std::vector<core::Version> admitted = rules.LastAdmitted(join.context().site());
+  for (int p = 0; p < join.versions_size() && p < std::ssize(admitted); ++p) {
+    if (run.options.shard.Owns(p) && join.versions(p) > admitted[p] + 1) return false;
+  }
+  return true;
+}
+
+// Refuses the joiner, which waits with its parameters until an operator has decided.
+JoinDecision Refuse(RunParts& run, const core::SiteId& site, const DoubtFound& found, int64_t now_ms) {
+  const bool is_final = run.options.new_run && found.doubt == Doubt::kUnknownLineage;
+  const bool completes = found.doubt == Doubt::kHistoryLost && run.admission.may_lose_its_end();
+  JoinDecision decision{.reason = found.text, .retry_after_ms = completes ? kNotToldMs : Strangers::kAskAgainMs};
+  if (is_final) return {.reason = found.text, .retry_after_ms = 0};
+  if (run.admission.strangers.Note(site, found, now_ms)) {
+    run.ready.Note(std::string(DoubtName(found.doubt)), site, -1, found.text);
+    if (found.doubt == Doubt::kHistoryLost) {
+      run.rules->Handle(HoldRun{Hold::kDoubt, absl::StrCat("site ", site, ": ", found.text,
+                                                           "; causewayctl resume goes on without that")},
+                        now_ms);
+    }
+  }
+  return decision;
+}
+
+// The rules' decision, if `may_join` is OK.
+Outcome Decide(RunParts& run, const v1::Join& join, const absl::Status& may_join, bool continues, int64_t now_ms) {
   const core::SiteId& site = join.context().site();
   if (!may_join.ok()) {
     return {.join = {.reason = std::string(may_join.message()),
                      .retry_after_ms = absl::IsUnavailable(may_join) ? kNotToldMs : 0}};
   }
-  strangers_.Forget(site);
+  run.admission.strangers.Forget(site);
+  const Claims& claims = run.admission.claims();
   JoinRequest request{.site = site,
                       .session = join.context().session(),
                       .held = {join.versions().begin(), join.versions().end()},
                       .from_checkpoint = join.from_checkpoint(),
                       .stay = join.stay(),
                       .process = join.process()};
-  if ((claims_.IsOfAnother(join.context()) && !continues) || claims_.HoldsLost(join)) request.held.clear();
-  return rules.Handle(request, now_ms);
+  if ((claims.IsOfAnother(join.context()) && !continues) || claims.HoldsLost(join)) request.held.clear();
+  return run.rules->Handle(request, now_ms);
 }
 
-absl::StatusOr<std::optional<core::FragmentMap>> Admission::CheckModel(const v1::Join& join,
-                                                                       const absl::StatusOr<core::Manifest>& manifest,
-                                                                       const std::set<core::CodecId>& codecs,
-                                                                       const ModelFact& model,
-                                                                       const RunRules& rules) const {
-  RETURN_IF_ERROR(CheckProtocol(join.context()));
+// Returns the joiner's fragment map if it brings another model than the present one. UNAVAILABLE: retry later.
+absl::StatusOr<std::optional<core::FragmentMap>> CheckModel(const RunParts& run, const v1::Join& join,
+                                                            const absl::StatusOr<core::Manifest>& manifest) {
+  const ModelFact& model = run.model.fact();
+  RETURN_IF_ERROR(run.admission.CheckProtocol(join.context()));
   if (!core::IsValidName(join.context().site())) {
     return absl::InvalidArgumentError(
         absl::StrCat("site name: expected 1 to 64 letters, digits, '.', '_' or '-', not starting with '.', got ",
                      core::Quoted(join.context().site())));
   }
   if (join.context().session().empty()) return absl::InvalidArgumentError("session: expected a session id, got none");
-  for (core::CodecId codec : codecs) {
+  for (core::CodecId codec : run.codecs.all()) {
     if (std::count(join.codecs().begin(), join.codecs().end(), static_cast<uint32_t>(codec)) > 0) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("the run uses codec ", core::CodecName(codec), ", which the site does not know"));
   }
   RETURN_IF_ERROR(manifest.status());
   if (model.known() && core::CompareManifests(model.map().manifest(), *manifest).ok()) return std::nullopt;
-  const bool follows = !shard_.leads();
+  const bool follows = !run.options.shard.leads();
   if (follows && !model.known()) return absl::UnavailableError("shard 0 has not told this shard of the model yet");
-  const absl::Status fits = model.CheckManifest(*manifest, follows || rules.AnySiteIn());
+  const absl::Status fits = model.CheckManifest(*manifest, follows || run.rules->AnySiteIn());
   if (!fits.ok() && follows && !model.stays()) {
     return absl::UnavailableError(absl::StrCat("shard 0 has not told this shard of that model yet: ", fits.message()));
   }
   RETURN_IF_ERROR(fits);
-  ASSIGN_OR_RETURN(core::FragmentMap map, BuildFragmentMap(*manifest, config_.sync));
+  ASSIGN_OR_RETURN(core::FragmentMap map, BuildFragmentMap(*manifest, run.options.config.sync));
   return map;
 }
 
-absl::StatusOr<core::SiteData> Admission::CheckData(const v1::Join& join, const RunRules& rules) const {
+// Shard 0 decides which sites are in; the others receive the same data.
+absl::StatusOr<core::SiteData> CheckData(const RunParts& run, const v1::Join& join) {
   ASSIGN_OR_RETURN(core::SiteData data, transport::DataFromProto(join));
-  if (shard_.leads()) RETURN_IF_ERROR(data_.CheckJoin(join.context().site(), data, rules.state()));
+  if (run.options.shard.leads())
+    RETURN_IF_ERROR(run.admission.data.CheckJoin(join.context().site(), data, run.rules->state()));
   return data;
 }
 
-void Admission::DeclareData(const core::SiteId& site, const core::SiteData& data, const RunRules& rules, Ready& ready) {
-  if (data_.Declare(site, data, rules.state())) ready.entry.data = data_.known();
-}
-
-void Admission::ForgetData(const core::SiteId& site, Ready& ready) {
-  if (data_.Forget(site)) ready.entry.data = data_.known();
-}
-
-v1::Welcome Admission::Welcome(const v1::Join& join, const JoinDecision& decision, bool continues,
-                               const v1::Welcome& model, const RunRules& rules) const {
+// `continues`: as Continues said.
+v1::Welcome MakeWelcome(const RunParts& run, const v1::Join& join, const JoinDecision& decision, bool continues) {
+  const Claims& claims = run.admission.claims();
   const core::SiteId& site = join.context().site();
-  v1::Welcome welcome = model;
-  claims_.Introduce(&welcome);
-  if (continues) welcome.set_continues(claims_.own().continues);
+  v1::Welcome welcome = run.model.welcome();
+  claims.Introduce(&welcome);
+  if (continues) welcome.set_continues(claims.own().continues);
   welcome.set_resumed(decision.resumed && !continues);  // its contributions to the present versions are gone
-  welcome.set_held(rules.held());
+  welcome.set_held(run.rules->held());
   welcome.set_forgotten(decision.forgotten);
-  welcome.set_stay(rules.state().sites.at(site).stay);
+  welcome.set_stay(run.rules->state().sites.at(site).stay);
   welcome.mutable_last_admitted()->Assign(decision.last_admitted.begin(), decision.last_admitted.end());
   for (int p = 0; continues && p < welcome.last_admitted_size() && p < join.versions_size(); ++p) {
     // It has taken all updates up to there: a contribution still pending was too late for them, and was lost with the
     // state.
-    if (shard_.Owns(p) && join.versions(p) == welcome.last_admitted(p) + 1) {
+    if (run.options.shard.Owns(p) && join.versions(p) == welcome.last_admitted(p) + 1) {
       welcome.set_last_admitted(p, welcome.last_admitted(p) - 1);
     }
   }
-  claims_.ProveAdmitted(site, &welcome);
+  claims.ProveAdmitted(site, &welcome);
   return welcome;
+}
+
+absl::Status Refuse(RunParts& run, const input::Join& input, const JoinDecision& decision, int64_t now_ms) {
+  const core::SiteId& site = input.join.context().site();
+  spdlog::warn("site {}: {}: {}", site, decision.retry_after_ms > 0 ? "has to wait" : "refused", decision.reason);
+  if (decision.rival && run.members.Complain(site, &Member::rival, decision.reason, now_ms)) {
+    run.ready.Note("two_workers", site, -1, decision.reason);
+  }
+  v1::CoordinatorMessage answer;
+  answer.mutable_refused()->set_reason(decision.reason);
+  answer.mutable_refused()->set_retry_after_ms(decision.retry_after_ms);
+  run.ready.effects.emplace_back(effect::Send{input.peer, site, answer});
+  run.ready.effects.emplace_back(effect::Close{input.peer, site});
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Handle(RunParts& run, const input::Join& input, int64_t now_ms) {
+  const v1::Join& join = input.join;
+  const core::SiteId& site = join.context().site();
+  const std::optional<DoubtFound> doubt = FindDoubt(run, join);
+  const auto map = CheckModel(run, join, input.manifest);
+  const absl::StatusOr<core::SiteData> data = map.ok() ? CheckData(run, join) : map.status();
+  const bool continues = !doubt && Continues(run, join);
+  const Outcome outcome =
+      doubt ? Outcome{.join = Refuse(run, site, *doubt, now_ms)} : Decide(run, join, data.status(), continues, now_ms);
+  // Actions on an earlier stay's remains go first, with its stream; messages to the site wait for the new stream.
+  const auto is_told = [](const Action& action) {
+    return std::holds_alternative<RequestSeed>(action) || std::holds_alternative<Enter>(action);
+  };
+  Actions before, told;
+  for (const Action& action : outcome.actions) (is_told(action) ? told : before).push_back(action);
+  Perform(run, before);
+  const JoinDecision& decision = outcome.join;
+  if (!decision.accepted) return Refuse(run, input, decision, now_ms);
+  if (*map && run.model.Declare(**map, site, run.ready)) {
+    run.model.Store(run.ready);
+    BeginModel(run);
+    Apply(run, ModelReplaced{}, now_ms);
+  }
+  // Data of a run without sites gives way, as a model does.
+  if (run.admission.data.Declare(site, *data, run.rules->state())) run.ready.entry.data = run.admission.data.known();
+  run.members.Join(site, join.context().session(), input.peer, decision.resumed, now_ms);
+  spdlog::info("site {}: {}", site, decision.resumed ? "is back" : "joins");
+  if (join.from_checkpoint()) ForgetUploads(run, site);  // another process made those chunks
+  run.ready.state_changed = true;
+  if (!decision.resumed)
+    run.ready.Note("join", site, -1,
+                   absl::StrCat("version ", core::Clipped(join.software_version(), core::kMaxSiteTextBytes)));
+  v1::CoordinatorMessage answer;
+  *answer.mutable_welcome() = MakeWelcome(run, join, decision, continues);
+  const core::SettingsChain chain = run.settings.Chain();  // durable before this message leaves
+  answer.mutable_welcome()->set_settings_before(chain.before);
+  for (const core::SettingsRevision& one : chain.revisions) {
+    transport::ToProto(one, answer.mutable_welcome()->add_revisions());
+  }
+  run.members.Send(site, answer, run.ready);
+  const bool drains = run.rules->state().sites.at(site).state == core::SiteState::kDraining;
+  if (drains) run.members.Send(site, DrainMessage(), run.ready);  // it may not know
+  Perform(run, told);
+  const std::string reason = run.rules->Reason();  // a newcomer wants to know why it waits
+  if (!reason.empty()) run.members.Send(site, transport::NoticeOf(reason), run.ready);
+  return absl::OkStatus();
 }
 
 // ---- Bounds ----

@@ -34,9 +34,7 @@ RunParts::RunParts(const RunOptions& options, Journal& journal, RunFigures& figu
       figures(figures),
       durable(durable),
       settings(options.config),
-      admission(options.config, options.shard, options.bounds, options.new_run,
-                !options.completed && journal.identity().may_have_lost_its_end,
-                Claims(journal.identity(), core::DeviceRandom(), options.shard)),
+      admission(options, journal.identity()),
       codecs(settings),
       model(settings, &journal, std::move(listeners)) {
   if (!options.shard.leads()) shard = FollowerShard();
@@ -216,72 +214,6 @@ void TellRules(RunParts& run, const core::SettingsRevision& revision, bool goes_
 
 // ---- Inputs of sites ----
 
-namespace {
-
-// A site's text, clipped to be kept.
-std::string OfSite(const std::string& text) { return core::Clipped(text, core::kMaxSiteTextBytes); }
-
-absl::Status Refuse(RunParts& run, const input::Join& input, const JoinDecision& decision, int64_t now_ms) {
-  const core::SiteId& site = input.join.context().site();
-  spdlog::warn("site {}: {}: {}", site, decision.retry_after_ms > 0 ? "has to wait" : "refused", decision.reason);
-  if (decision.rival && run.members.Complain(site, &Member::rival, decision.reason, now_ms)) {
-    run.ready.Note("two_workers", site, -1, decision.reason);
-  }
-  v1::CoordinatorMessage answer;
-  answer.mutable_refused()->set_reason(decision.reason);
-  answer.mutable_refused()->set_retry_after_ms(decision.retry_after_ms);
-  run.ready.effects.emplace_back(effect::Send{input.peer, site, answer});
-  run.ready.effects.emplace_back(effect::Close{input.peer, site});
-  return absl::OkStatus();
-}
-
-}  // namespace
-
-absl::Status Handle(RunParts& run, const input::Join& input, int64_t now_ms) {
-  const v1::Join& join = input.join;
-  const core::SiteId& site = join.context().site();
-  const std::optional<DoubtFound> doubt = run.admission.FindDoubt(join, *run.rules);
-  const auto map = run.admission.CheckModel(join, input.manifest, run.codecs.all(), run.model.fact(), *run.rules);
-  const absl::StatusOr<core::SiteData> data = map.ok() ? run.admission.CheckData(join, *run.rules) : map.status();
-  const bool continues = !doubt && run.admission.Continues(join, *run.rules);
-  const Outcome outcome = doubt ? Outcome{.join = run.admission.Refuse(site, *doubt, now_ms, *run.rules, run.ready)}
-                                : run.admission.Decide(join, data.status(), continues, now_ms, *run.rules);
-  // Actions on an earlier stay's remains go first, with its stream; messages to the site wait for the new stream.
-  const auto is_told = [](const Action& action) {
-    return std::holds_alternative<RequestSeed>(action) || std::holds_alternative<Enter>(action);
-  };
-  Actions before, told;
-  for (const Action& action : outcome.actions) (is_told(action) ? told : before).push_back(action);
-  Perform(run, before);
-  const JoinDecision& decision = outcome.join;
-  if (!decision.accepted) return Refuse(run, input, decision, now_ms);
-  if (*map && run.model.Declare(**map, site, run.ready)) {
-    run.model.Store(run.ready);
-    BeginModel(run);
-    Apply(run, ModelReplaced{}, now_ms);
-  }
-  run.admission.DeclareData(site, *data, *run.rules, run.ready);
-  run.members.Join(site, join.context().session(), input.peer, decision.resumed, now_ms);
-  spdlog::info("site {}: {}", site, decision.resumed ? "is back" : "joins");
-  if (join.from_checkpoint()) ForgetUploads(run, site);  // another process made those chunks
-  run.ready.state_changed = true;
-  if (!decision.resumed) run.ready.Note("join", site, -1, absl::StrCat("version ", OfSite(join.software_version())));
-  v1::CoordinatorMessage answer;
-  *answer.mutable_welcome() = run.admission.Welcome(join, decision, continues, run.model.welcome(), *run.rules);
-  const core::SettingsChain chain = run.settings.Chain();  // durable before this message leaves
-  answer.mutable_welcome()->set_settings_before(chain.before);
-  for (const core::SettingsRevision& one : chain.revisions) {
-    transport::ToProto(one, answer.mutable_welcome()->add_revisions());
-  }
-  run.members.Send(site, answer, run.ready);
-  const bool drains = run.rules->state().sites.at(site).state == core::SiteState::kDraining;
-  if (drains) run.members.Send(site, DrainMessage(), run.ready);  // it may not know
-  Perform(run, told);
-  const std::string reason = run.rules->Reason();  // a newcomer wants to know why it waits
-  if (!reason.empty()) run.members.Send(site, transport::NoticeOf(reason), run.ready);
-  return absl::OkStatus();
-}
-
 absl::Status Handle(RunParts& run, const input::SiteReady& ready, int64_t now_ms) {
   const core::SiteId site = run.members.SiteOf(ready.peer);
   if (!site.empty()) Apply(run, SiteReady{site, run.members[site].session}, now_ms);
@@ -304,7 +236,7 @@ absl::Status Handle(RunParts& run, const input::Progress& input, int64_t now_ms)
   core::Progress progress = transport::FromProto(input.progress);
   run.codecs.Heard(site, progress);
   if (std::isnan(progress.loss)) progress.loss = member.progress->loss;  // nothing new
-  if (progress.eval_loss && run.admission.data().EvaluatesForAll(site)) {
+  if (progress.eval_loss && run.admission.data.EvaluatesForAll(site)) {
     run.eval_loss.latest = progress.eval_loss;
     run.eval_loss.versions = progress.eval_versions;
     if (!run.eval_loss.start) run.eval_loss.start = progress.eval_loss;
@@ -322,7 +254,9 @@ absl::Status Handle(RunParts& run, const input::Leave& input, int64_t now_ms) {
   if (run.follower() != nullptr) {  // shard 0 will announce its meaning
     run.members.Close(site, run.ready);
   } else {
-    Apply(run, SiteLeaves{site, run.members[site].session, input.leave.finished(), OfSite(input.leave.reason())},
+    Apply(run,
+          SiteLeaves{site, run.members[site].session, input.leave.finished(),
+                     core::Clipped(input.leave.reason(), core::kMaxSiteTextBytes)},
           now_ms);
   }
   return absl::OkStatus();
@@ -409,7 +343,7 @@ absl::StatusOr<Ready> Run::Restore(const StoredRun& stored, int64_t now_ms) {
   }
   run.durable.revision = run.settings.revision();
   run.eval_loss = stored.eval_loss;
-  run.admission.RestoreData(stored.data);
+  run.admission.data = DataFact(run.options.config.data, stored.data);
   run.members.Restore(stored.rounds, now_ms);
   if (const ModelRecord& record = stored.model; record.generation > 0) {
     auto map = core::FragmentMap::FromParts(record.run.manifest, record.run.tensors_of_fragment);

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "formats/run_yaml.h"
-#include "server/rounds/gone_names.h"
+#include "server/rounds/run_facts.h"
 #include "server/run/run_parts.h"
 #include "transport/messages.h"
 
@@ -183,7 +183,7 @@ SiteStatus StatusOf(const RunParts& run, const SiteId& site, const SiteRecord& r
           absl::StrCat("joining for ", (now_ms - member.joining_ms) / 1000, " s, waits for ", WhyJoining(run, site));
     }
   }
-  if (const auto said = run.admission.data().known().find(site); said != run.admission.data().known().end())
+  if (const auto said = run.admission.data.known().find(site); said != run.admission.data.known().end())
     status.data = said->second;
   if (const auto eval = run.eval_loss.by_site.find(site); eval != run.eval_loss.by_site.end()) {
     status.eval = {eval->second.loss, eval->second.versions};
@@ -222,7 +222,7 @@ StatusSnapshot SnapshotOf(const RunParts& run, int64_t started_ms) {
       .eval_loss_start = run.eval_loss.start,
       .eval_loss_latest = run.eval_loss.latest,
       .eval_loss_versions = run.eval_loss.versions,
-      .eval_loss_reason = run.admission.data().WhyNoLoss(),
+      .eval_loss_reason = run.admission.data.WhyNoLoss(),
       .unix_ms = run.options.clock->UnixMs(),
       .mode = run.options.config.sync.mode,
       .min_sites = config.membership.min_sites,
@@ -238,7 +238,7 @@ StatusSnapshot SnapshotOf(const RunParts& run, int64_t started_ms) {
   for (const auto& [site, record] : state.sites) snapshot.sites.push_back(StatusOf(run, site, record));
   if (run.options.clock->NowMs() - started_ms < kCompletedShownMs)
     snapshot.completed = run.options.completed.value_or("");
-  for (const auto& [site, found] : run.admission.strangers().Present(run.options.clock->NowMs())) {
+  for (const auto& [site, found] : run.admission.strangers.Present(run.options.clock->NowMs())) {
     snapshot.strangers.push_back({site, std::string(DoubtName(found.doubt)), found.text});
   }
   snapshot.outliers = run.rules->Outliers();

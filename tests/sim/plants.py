@@ -20,7 +20,7 @@ PLANTS = {
         ("server/run/chunk_source.cc", "  TellTaken(Take([generation](const WaitKey& key) { return key.generation < generation; }),\n"
          "            absl::AbortedError(absl::StrCat(\"the model is generation \", generation, \" now; retry\")));\n",
          "  Take([generation](const WaitKey& key) { return key.generation <= generation; });\n"),
-        ("server/run/run.cc", "  if (*map && run.model.Declare(**map, site, run.ready)) {\n",
+        ("server/run/admission.cc", "  if (*map && run.model.Declare(**map, site, run.ready)) {\n",
          "  const auto other_is_in = [&](const auto& each) {\n"
          "    return each.first != site && each.second.state != core::SiteState::kGone;\n  };\n"
          "  if (*map && run.lead() != nullptr && !run.model.fact().stays() &&\n      std::ranges::none_of(run.rules->state().sites, other_is_in)) {\n"

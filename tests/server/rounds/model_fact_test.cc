@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include "core/fragment_map.h"
-#include "server/rounds/data_fact.h"
 
 namespace causeway::server {
 namespace {

@@ -1,5 +1,3 @@
-#include "server/rounds/pace.h"
-
 #include <gmock/gmock-matchers.h>
 #include <gmock/gmock-more-matchers.h>
 #include <gmock/gmock.h>
@@ -10,7 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/limits.h"
-#include "server/rounds/gone_names.h"
+#include "server/rounds/heard.h"
+#include "server/rounds/run_facts.h"
 #include "tests/server/rounds/rules_for_test.h"
 #include "tests/server/rounds/rules_script.h"
 

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "server/rounds/gone_names.h"
+#include "server/rounds/run_facts.h"
 #include "server/rounds/run_rules.h"
 
 namespace causeway::server {

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "core/membership.h"
-#include "server/rounds/round_settings.h"
 #include "server/rounds/run_events.h"
+#include "server/rounds/run_facts.h"
 #include "server/rounds/run_rules.h"
 #include "tests/core/script.h"
 

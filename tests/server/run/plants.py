@@ -20,7 +20,7 @@ PLANTS = {
         ("server/run/uploads.cc", "return absl::IsAlreadyExists(status) ? AdmittedVerdict()",
          "return absl::IsNotFound(status) ? AdmittedVerdict()")],
     "chunks_of_another_process_are_kept": [
-        ("server/run/run.cc", "  if (join.from_checkpoint()) ForgetUploads(run, site);", "")],
+        ("server/run/admission.cc", "  if (join.from_checkpoint()) ForgetUploads(run, site);", "")],
     "download_goes_on_a_chunk_too_far": [
         ("server/calls/download_reactor.cc", "(goes_on ? Stripes() * request_->first_chunk() : 0)",
          "(goes_on ? Stripes() * (request_->first_chunk() + (request_->first_chunk() > 0 ? 1 : 0)) : 0)")],
@@ -37,7 +37,7 @@ PLANTS = {
     "older_stream_stays_when_its_site_joins_again": [
         ("server/run/members.cc", "  if (earlier != nullptr && earlier != peer) earlier->Close();\n", "")],
     "drain_is_not_repeated_to_who_joins_again": [
-        ("server/run/run.cc", "  if (drains) run.members.Send(site, DrainMessage(), run.ready);", "  (void)drains;")],
+        ("server/run/admission.cc", "  if (drains) run.members.Send(site, DrainMessage(), run.ready);", "  (void)drains;")],
     "site_that_does_not_read_is_written_to_for_ever": [
         ("server/calls/control_reactor.cc", "if (outgoing_.size() > core::kMaxQueuedControlMessages) {",
          "if (outgoing_.empty()) {")],
