@@ -13,7 +13,6 @@
 namespace causeway::server {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -32,17 +31,6 @@ TEST(Shards, CallerWhoExpectsAnotherShardIsRefused) {
   });
   EXPECT_THAT(answer.refused().reason(), HasSubstr("expected shard 1 of 2, this is shard 0 of 2"));
   EXPECT_EQ(answer.refused().retry_after_ms(), 0);
-}
-
-TEST(Shards, SiteOfWhichShardZeroHasNotToldIsAskedToComeBack) {
-  CoordinatorForTest run(Gate::Open(), kSecond);
-  EXPECT_GT(run.Join("a").refused().retry_after_ms(), 0);
-}
-
-TEST(Shards, MembershipOfAnotherRunEndsTheCoordinator) {
-  CoordinatorForTest run(Gate::Open(), kSecond);
-  run.Follow(UpdateWith(run.map, "a", 1, "other"));
-  EXPECT_TRUE(absl::IsFailedPrecondition(run.coordinator->status())) << run.coordinator->status();
 }
 
 TEST(Shards, SeedIsTakenFromTheSiteThatShardZeroNamesAndOnlyOfOwnFragments) {
@@ -233,31 +221,6 @@ TEST(Shards, SeederIsAskedByEachShardThatLacksItsPart) {
   ASSERT_TRUE(run.Join("a").has_welcome());
   run.TickAt(0);
   EXPECT_TRUE(run.coordinator->Report().seeded());
-}
-
-TEST(Shards, OperatorsAreSentToShardZero) {
-  CoordinatorForTest run(Gate::Open(), kSecond);
-  for (const absl::Status& status : {run.coordinator->Handle(input::ChangeRun{v1::ChangeRunRequest::PAUSE}).status,
-                                     run.coordinator->Handle(input::Drain{"a"}).status}) {
-    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("shard 1 of 2"), HasSubstr("lead:1")));
-  }
-}
-
-TEST(Shards, OnlyAShardOfTheSameRunMayFollow) {
-  CoordinatorForTest run(Gate::Open(), kLead);
-  v1::Context context;
-  context.set_protocol(transport::kProtocol);
-  context.set_run_id("test");
-  context.set_shard(1);
-  context.set_num_shards(3);
-  EXPECT_TRUE(absl::IsFailedPrecondition(run.coordinator->Handle(input::BeginFollow{context, nullptr}).status));
-  context.set_num_shards(2);
-  context.set_shard(0);
-  EXPECT_TRUE(absl::IsFailedPrecondition(run.coordinator->Handle(input::BeginFollow{context, nullptr}).status));
-  context.set_shard(1);
-  context.set_run_id("other");
-  EXPECT_TRUE(absl::IsFailedPrecondition(run.coordinator->Handle(input::BeginFollow{context, nullptr}).status));
 }
 
 TEST(Shards, FollowerThatSaysItIsNoShardOfTheRunIsRefusedAndTheCoordinatorLivesOn) {

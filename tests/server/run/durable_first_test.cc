@@ -16,22 +16,6 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-class Follower final : public ShardPeer {
- public:
-  void Send(const v1::MembershipUpdate& update) override {
-    core::MutexLock lock(mutex_);
-    updates_.push_back(update);
-  }
-  std::vector<v1::MembershipUpdate> updates() const {
-    core::MutexLock lock(mutex_);
-    return updates_;
-  }
-
- private:
-  mutable core::Mutex mutex_;
-  std::vector<v1::MembershipUpdate> updates_ ABSL_GUARDED_BY(mutex_);
-};
-
 TEST(DurableFirst, VerdictWaitsForTheContribution) {
   DirectCoordinator run;
   run.Start();
@@ -43,21 +27,6 @@ TEST(DurableFirst, VerdictWaitsForTheContribution) {
   }
   run.Settle();
   EXPECT_TRUE(verdict.admitted());
-}
-
-TEST(DurableFirst, VerdictOfARepeatWaitsForTheFirstOne) {
-  DirectCoordinator run;
-  run.Start();
-  PendingVerdict first, repeat;
-  {
-    const HeldJournal held(*run.journal);
-    first = run.Contribute("a", 0);
-    repeat = run.Contribute("a", 0);
-    EXPECT_FALSE(repeat.given());
-  }
-  run.Settle();
-  EXPECT_TRUE(first.admitted());
-  EXPECT_TRUE(repeat.admitted());
 }
 
 TEST(DurableFirst, UpdateBeginsWhenTheDecisionToMergeIsDurable) {
@@ -133,59 +102,6 @@ TEST(DurableFirst, JournalThatFailsGivesNoVerdictAndTheCoordinatorSaysWhy) {
   EXPECT_THAT(run.coordinator->Status().failure, HasSubstr("contribution of c"));
   EXPECT_FALSE(run.coordinator->Ask(input::Drain{"b"}).ok());
   EXPECT_FALSE(run.coordinator->Finish().ok());
-}
-
-TEST(DurableFirst, ShardIsToldOfASiteWhenThatIsDurable) {
-  DirectCoordinator run(ConfigForTest(), kLead);
-  const auto follower = std::make_shared<Follower>();
-  v1::Context context = ContextForTest("");
-  context.set_shard(1);
-  context.set_num_shards(2);
-  ASSERT_TRUE(run.coordinator->Handle(input::BeginFollow{context, follower}).status.ok());
-  run.Settle();
-  ASSERT_EQ(follower->updates().size(), 1u);
-  EXPECT_EQ(follower->updates()[0].run_config(), "the config");
-  {
-    const HeldJournal held(*run.journal);
-    run.Join("a");
-    EXPECT_EQ(follower->updates().size(), 1u);
-  }
-  run.Settle();
-  ASSERT_EQ(follower->updates().size(), 2u);
-  const v1::MembershipUpdate update = follower->updates()[1];
-  EXPECT_EQ(update.members(0).site(), "a");
-  EXPECT_EQ(update.generation(), 1u);
-  EXPECT_EQ(update.run_config(), "") << "it has that from the first";
-  run.coordinator->Handle(input::EndFollow{follower.get()});
-  run.Join("b");
-  run.Settle();
-  EXPECT_EQ(follower->updates().size(), 2u) << "its stream is over";
-}
-
-TEST(DurableFirst, ReportOfAShardTellsOfRoundsThatAreDurable) {
-  DirectCoordinator run(ConfigForTest(), kSecond);
-  v1::MembershipUpdate update = UpdateWith(run.map, "a", 1);
-  v1::Member* member = update.mutable_members(0);
-  update.set_seeder("a");
-  run.Follow(update);
-  run.Join("a", [](v1::Join& join) { join.set_stay(1); });
-  run.Seed("a");
-  run.Settle();
-  EXPECT_TRUE(run.coordinator->Report().seeded());
-  member->set_state(static_cast<uint32_t>(core::SiteState::kTraining));
-  for (int p = 0; p < 2; ++p) member->add_first_versions(0);
-  update.set_started(true);
-  update.clear_seeder();
-  run.Follow(update);
-  ASSERT_TRUE(run.coordinator->status().ok()) << run.coordinator->status();
-  {
-    const HeldJournal held(*run.journal);
-    run.Contribute("a", 1);
-    EXPECT_EQ(run.coordinator->Status().rounds_decided, 1);
-    EXPECT_EQ(run.coordinator->Report().versions(1), 0);
-  }
-  run.Settle();
-  EXPECT_THAT(run.coordinator->Report().versions(), ElementsAre(0, 1));
 }
 
 // An update while it grows, and when the journal has it; an anchor while its snapshot is replaced.
