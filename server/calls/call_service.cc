@@ -43,9 +43,8 @@ class UnaryCall final : public GatedCall {
       : GatedCall(gate, std::move(peer)), answer_(answer), defer_(std::move(defer)) {}
 
  private:
-  void OnArrived() override {
-    if (answer_ == nullptr) return End(absl::UnimplementedError("this coordinator has no such call now"));
-    GatedCall::OnArrived();
+  absl::Status Exists() const override {
+    return answer_ != nullptr ? absl::OkStatus() : absl::UnimplementedError("this coordinator has no such call now");
   }
 
   void OnReadDone(bool ok) override {

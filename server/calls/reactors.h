@@ -26,6 +26,10 @@ class GatedCall : public CallReactor, public Call {
   // Arrives, and reads the first message. RETURNS: the reactor.
   static CallReactor* Begin(const std::shared_ptr<GatedCall>& call) {
     call->self_ = call;
+    if (const absl::Status exists = call->Exists(); !exists.ok()) {
+      call->End(exists);
+      return call.get();
+    }
     absl::StatusOr<std::unique_ptr<OpenCalls::Place>> place = call->gate_->Arrive(call->peer_, call);
     if (!place.ok()) {
       call->End(place.status());
@@ -44,6 +48,7 @@ class GatedCall : public CallReactor, public Call {
  protected:
   GatedCall(Gate* gate, Peer peer) : gate_(gate), peer_(std::move(peer)) {}
 
+  virtual absl::Status Exists() const { return absl::OkStatus(); }  // else it ends before the gate looks at it
   virtual void OnArrived() { StartRead(&incoming_); }
   virtual void OnEnded() {}  // gRPC knows it no more
   void OnCancel() override { End(absl::CancelledError("cancelled")); }
