@@ -88,7 +88,8 @@ std::string Ready::Text() const {
   for (const ContributionRecord& admitted : entry.admitted) lines.push_back(TextOf(admitted));
   for (const RoundRecord& round : entry.decided) lines.push_back(TextOf(round));
   for (const Event& event : entry.events) {
-    lines.push_back(absl::StrCat("note ", event.kind, " ", event.site, " ", event.fragment, ": ", event.text));
+    lines.push_back(absl::StrCat("note ", event.kind, event.site.empty() ? "" : " ", event.site,
+                                 event.fragment < 0 ? "" : absl::StrCat(" ", event.fragment), ": ", event.text));
   }
   for (const Effect& one : effects) lines.push_back(std::visit(TextOfEffect{}, one));
   return absl::StrJoin(lines, "\n");
