@@ -7,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "causeway/v1/coordinator.pb.h"
@@ -24,89 +23,12 @@
 namespace causeway::server {
 namespace {
 
-// The messages of one download, in order: header, chunks of the stripe, end. One owner at a time.
-
-class DownloadMessages {
- public:
-  // Both outlive it.
-  DownloadMessages(RunExchange* exchange, const v1::DownloadRequest* request)
-      : exchange_(exchange), request_(request) {}
-
-  // The next message; nothing if the reader has to wait: the waiter of `ask_again` is called when one may be there. An
-  // error ends the download.
-  absl::StatusOr<std::optional<grpc::ByteBuffer>> Next(absl::FunctionRef<Waiter()> ask_again);
-
-  bool complete() const { return complete_; }  // the end was among them
-  SiteMeters& meters() { return *download_.meters; }
-  int64_t begun_ms() const { return begun_ms_; }  // when the header was there; of the run's clock
-
- private:
-  std::optional<grpc::ByteBuffer> Header(absl::FunctionRef<Waiter()> ask_again);
-  size_t Stripes() const { return std::max(1, request_->num_stripes()); }
-
-  RunExchange* const exchange_;
-  const v1::DownloadRequest* const request_;
-  Download download_;
-  bool header_sent_ = false;
-  size_t next_ = 0;  // the chunk after those taken
-  int64_t begun_ms_ = 0;
-  bool complete_ = false;
-};
-
-absl::StatusOr<std::optional<grpc::ByteBuffer>> DownloadMessages::Next(absl::FunctionRef<Waiter()> ask_again) {
-  if (download_.source == nullptr) {
-    Waiter waiter = ask_again();
-    Ready ready = exchange_->Handle(input::BeginDownload{*request_, waiter});
-    RETURN_IF_ERROR(ready.status);
-    download_ = std::move(ready.download);
-    if (download_.source == nullptr) return std::nullopt;
-  }
-  if (!header_sent_) return Header(ask_again);
-  ChunkSource::Item item = download_.source->Get(next_, ask_again());
-  RETURN_IF_ERROR(item.error);
-  if (item.chunk != nullptr) {
-    next_ += Stripes();
-    core::FaultPoint("mid_broadcast");
-    return transport::ChunkMessage(std::move(item.chunk));
-  }
-  if (!item.end) return std::nullopt;
-  complete_ = true;
-  v1::DownloadMessage message;
-  message.mutable_end()->set_digest(*item.end);
-  return transport::ToBytes(message);
-}
-
-std::optional<grpc::ByteBuffer> DownloadMessages::Header(absl::FunctionRef<Waiter()> ask_again) {
-  const auto header = download_.source->Header(ask_again());
-  if (!header) return std::nullopt;
-  header_sent_ = true;
-  begun_ms_ = exchange_->options().clock->NowMs();
-  // Chunks of another version are useless; the site starts over when it sees the header.
-  const bool anchor = request_->source_case() == v1::DownloadRequest::kAnchorVersion;
-  const bool goes_on = !anchor || request_->held_version() == header->version;
-  next_ = request_->stripe() + (goes_on ? Stripes() * request_->first_chunk() : 0);
-  v1::DownloadMessage message;
-  transport::ToProto(*header, message.mutable_header());
-  if (request_->wants_proof()) {
-    message.mutable_header()->set_proof(
-        exchange_->admission().claims().ProofOfVersion(request_->fragment(), header->version));
-  }
-  // An older site names none, and gets the same bytes as ever.
-  if (request_->has_generation()) message.mutable_header()->set_generation(download_.generation);
-  for (const core::SettingsRevision& revision : exchange_->SettingsAfter(request_->revision())) {
-    transport::ToProto(revision, message.mutable_header()->add_revisions());
-  }
-  if (!request_->wants_weights()) message.mutable_header()->clear_merged_weights();
-  if (!request_->wants_run_tokens()) message.mutable_header()->clear_run_tokens();
-  return transport::ToBytes(message);
-}
-
-// Reads the request, then writes its messages. Advance takes the next step whenever one may be possible: at the start,
-// after a write, and when a source wakes it (which may be after the call's end: hence the shared ownership).
+// Reads the request, then writes its messages: header, chunks of the stripe, end. Advance takes the next step whenever
+// one may be possible: at the start, after a write, and when a source wakes it, which may be after the call's end.
 class DownloadReactor final : public GatedCall {
  public:
   DownloadReactor(RunExchange* exchange, Gate* gate, Peer peer)
-      : GatedCall(gate, std::move(peer)), exchange_(exchange), messages_(exchange, &request_) {}
+      : GatedCall(gate, std::move(peer)), exchange_(exchange) {}
 
   void Beat() override {
     core::MutexLock lock(mutex_);
@@ -163,7 +85,7 @@ class DownloadReactor final : public GatedCall {
   }
 
   void OnEnded() override {
-    if (messages_.complete() && !cancelled_) exchange_->Taken(request_, messages_.begun_ms());
+    if (complete_ && !cancelled_) exchange_->Taken(request_, begun_ms_);
   }
 
   Waiter AskAgain() {
@@ -175,25 +97,80 @@ class DownloadReactor final : public GatedCall {
   void Advance() {
     core::MutexLock lock(mutex_);
     if (writing_ || finished_) return;
-    absl::StatusOr<std::optional<grpc::ByteBuffer>> next = messages_.Next([this] { return AskAgain(); });
+    absl::StatusOr<std::optional<grpc::ByteBuffer>> next = Next();
     if (!next.ok()) return FinishOnce(ToGrpc(next.status()));
     if (!next->has_value()) return;  // will be woken
-    if (!messages_.complete()) return Write(std::move(**next));
+    if (!complete_) return Write(std::move(**next));
     outgoing_ = std::move(**next);
     FinishWith(outgoing_);
   }
 
+  // The next message; nothing if the reader has to wait. An error ends the download.
+  absl::StatusOr<std::optional<grpc::ByteBuffer>> Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (download_.source == nullptr) {
+      Waiter waiter = AskAgain();
+      Ready ready = exchange_->Handle(input::BeginDownload{request_, waiter});
+      RETURN_IF_ERROR(ready.status);
+      download_ = std::move(ready.download);
+      if (download_.source == nullptr) return std::nullopt;
+    }
+    if (!header_sent_) return Header();
+    ChunkSource::Item item = download_.source->Get(next_, AskAgain());
+    RETURN_IF_ERROR(item.error);
+    if (item.chunk != nullptr) {
+      next_ += Stripes();
+      core::FaultPoint("mid_broadcast");
+      return transport::ChunkMessage(std::move(item.chunk));
+    }
+    if (!item.end) return std::nullopt;
+    complete_ = true;
+    v1::DownloadMessage message;
+    message.mutable_end()->set_digest(*item.end);
+    return transport::ToBytes(message);
+  }
+
+  std::optional<grpc::ByteBuffer> Header() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const auto header = download_.source->Header(AskAgain());
+    if (!header) return std::nullopt;
+    header_sent_ = true;
+    begun_ms_ = exchange_->options().clock->NowMs();
+    // Chunks of another version are useless; the site starts over when it sees the header.
+    const bool anchor = request_.source_case() == v1::DownloadRequest::kAnchorVersion;
+    const bool goes_on = !anchor || request_.held_version() == header->version;
+    next_ = request_.stripe() + (goes_on ? Stripes() * request_.first_chunk() : 0);
+    v1::DownloadMessage message;
+    transport::ToProto(*header, message.mutable_header());
+    if (request_.wants_proof()) {
+      message.mutable_header()->set_proof(
+          exchange_->admission().claims().ProofOfVersion(request_.fragment(), header->version));
+    }
+    // An older site names none, and gets the same bytes as ever.
+    if (request_.has_generation()) message.mutable_header()->set_generation(download_.generation);
+    for (const core::SettingsRevision& revision : exchange_->SettingsAfter(request_.revision())) {
+      transport::ToProto(revision, message.mutable_header()->add_revisions());
+    }
+    if (!request_.wants_weights()) message.mutable_header()->clear_merged_weights();
+    if (!request_.wants_run_tokens()) message.mutable_header()->clear_run_tokens();
+    return transport::ToBytes(message);
+  }
+
+  size_t Stripes() const { return std::max(1, request_.num_stripes()); }
+
   void Write(grpc::ByteBuffer message) {
     writing_ = true;
     outgoing_ = std::move(message);
-    messages_.meters().down.Add(static_cast<int64_t>(outgoing_.Length()));
+    download_.meters->down.Add(static_cast<int64_t>(outgoing_.Length()));
     StartWrite(&outgoing_);
   }
 
   RunExchange* const exchange_;
   v1::DownloadRequest request_;
   SiteLimits::Stream counted_;
-  DownloadMessages messages_;
+  Download download_;
+  bool header_sent_ = false;
+  bool complete_ = false;  // the end was sent
+  size_t next_ = 0;        // the chunk after those taken
+  int64_t begun_ms_ = 0;   // when the header was there; of the run's clock
   bool asked_ = false;
   bool writing_ = false;
   grpc::ByteBuffer outgoing_;

@@ -75,12 +75,24 @@ absl::Status History(RunExchange& exchange, const v1::HistoryRequest& request, v
   return absl::OkStatus();
 }
 
-void AddFiles(RunExchange* exchange, Gate* gate, ModelFiles* files, CallService& service) {
-  service.Add<v1::KeepFileRequest, v1::KeptFiles>(
-      "KeepFile",
-      [=](const Peer& peer, const v1::KeepFileRequest& request, v1::KeptFiles& response) -> absl::Status {
+// A question of a site or an operator about this run.
+template <typename Request, typename Response, typename Function>
+void AddQuestion(CallService& service, RunExchange* exchange, Gate* gate, const std::string& method, Function answer,
+                 int64_t most_bytes = core::kMaxQuestionBytes) {
+  service.Add<Request, Response>(
+      method,
+      [=](const Peer& peer, const Request& request, Response& response) -> absl::Status {
         RETURN_IF_ERROR(gate->Question(peer, request.context().site()));
         RETURN_IF_ERROR(exchange->admission().CheckContext(request.context()));
+        return answer(request, response);
+      },
+      most_bytes);
+}
+
+void AddFiles(RunExchange* exchange, Gate* gate, ModelFiles* files, CallService& service) {
+  AddQuestion<v1::KeepFileRequest, v1::KeptFiles>(
+      service, exchange, gate, "KeepFile",
+      [=](const v1::KeepFileRequest& request, v1::KeptFiles& response) -> absl::Status {
         if (!exchange->View([](const RunParts& run) { return run.model.fact().stays(); })) {
           return absl::UnavailableError("the run has no initial parameters yet; retry");
         }
@@ -88,10 +100,9 @@ void AddFiles(RunExchange* exchange, Gate* gate, ModelFiles* files, CallService&
         return absl::OkStatus();
       },
       core::kMaxControlMessageBytes);
-  service.Add<v1::GetFileRequest, v1::FileContents>(
-      "GetFile", [=](const Peer& peer, const v1::GetFileRequest& request, v1::FileContents& response) -> absl::Status {
-        RETURN_IF_ERROR(gate->Question(peer, request.context().site()));
-        RETURN_IF_ERROR(exchange->admission().CheckContext(request.context()));
+  AddQuestion<v1::GetFileRequest, v1::FileContents>(
+      service, exchange, gate, "GetFile",
+      [=](const v1::GetFileRequest& request, v1::FileContents& response) -> absl::Status {
         ASSIGN_OR_RETURN(*response.mutable_contents(), files->Read(request.name()));
         return absl::OkStatus();
       });
@@ -101,32 +112,26 @@ void AddFiles(RunExchange* exchange, Gate* gate, ModelFiles* files, CallService&
 
 void AddQuestions(RunExchange* exchange, std::function<std::string()> status_json, Gate* gate, ModelFiles* files,
                   CallService& service) {
-  service.Add<v1::DescribeRequest, v1::RunDescription>(
-      "Describe", [=](const Peer& peer, const v1::DescribeRequest& request, v1::RunDescription& response) {
-        absl::Status status = gate->Question(peer, request.context().site());
-        if (status.ok()) status = exchange->admission().CheckContext(request.context());
-        if (!status.ok()) return status;
+  AddQuestion<v1::DescribeRequest, v1::RunDescription>(
+      service, exchange, gate, "Describe", [=](const v1::DescribeRequest&, v1::RunDescription& response) {
         response = exchange->Describe();
         const v1::KeptFiles kept = files == nullptr ? v1::KeptFiles() : files->List();
         for (const v1::ModelFile& file : kept.files()) {
           if (std::ranges::find(kept.missing(), file.name()) == kept.missing().end()) *response.add_files() = file;
         }
-        return status;
+        return absl::OkStatus();
       });
+  AddQuestion<v1::HistoryRequest, v1::HistoryResponse>(
+      service, exchange, gate, "GetHistory", [=](const v1::HistoryRequest& request, v1::HistoryResponse& response) {
+        return History(*exchange, request, response);
+      });
+  service.AnswerAside("GetHistory");
   service.Add<v1::StatusRequest, v1::StatusResponse>(
       "GetStatus", [=](const Peer& peer, const v1::StatusRequest&, v1::StatusResponse& response) {
         absl::Status status = gate->Question(peer, /*site=*/"");
         if (status.ok()) response.set_json(status_json());
         return status;
       });
-  service.Add<v1::HistoryRequest, v1::HistoryResponse>(
-      "GetHistory", [=](const Peer& peer, const v1::HistoryRequest& request, v1::HistoryResponse& response) {
-        absl::Status status = gate->Question(peer, request.context().site());
-        if (status.ok()) status = exchange->admission().CheckContext(request.context());
-        if (status.ok()) status = History(*exchange, request, response);
-        return status;
-      });
-  service.AnswerAside("GetHistory");
 }
 
 // An unknown change is left to the rules to refuse, for callers that may make any change.

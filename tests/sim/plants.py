@@ -92,8 +92,8 @@ PLANTS = {
         ("server/run/parameters.cc", "inputs.push_back({contributor.site, contributor.weight, views[i], contributor.factor});",
          "inputs.push_back({contributor.site, round.contributors[0].weight, views[i], contributor.factor});")],
     "download_goes_on_a_chunk_too_far": [
-        ("server/calls/download_reactor.cc", "(goes_on ? Stripes() * request_->first_chunk() : 0)",
-         "(goes_on ? Stripes() * (request_->first_chunk() + (request_->first_chunk() > 0 ? 1 : 0)) : 0)")],
+        ("server/calls/download_reactor.cc", "(goes_on ? Stripes() * request_.first_chunk() : 0)",
+         "(goes_on ? Stripes() * (request_.first_chunk() + (request_.first_chunk() > 0 ? 1 : 0)) : 0)")],
     "snapshot_is_of_a_version_later": [
         ("server/run/parameters.cc", "finds its version committed\n    core::MutexLock lock(mutex_);\n    slot.committed = {slot.state.version, digest};",
          "finds its version committed\n    core::MutexLock lock(mutex_);\n"

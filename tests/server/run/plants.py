@@ -22,10 +22,10 @@ PLANTS = {
     "chunks_of_another_process_are_kept": [
         ("server/run/admission.cc", "  if (join.from_checkpoint()) ForgetUploads(run, site);", "")],
     "download_goes_on_a_chunk_too_far": [
-        ("server/calls/download_reactor.cc", "(goes_on ? Stripes() * request_->first_chunk() : 0)",
-         "(goes_on ? Stripes() * (request_->first_chunk() + (request_->first_chunk() > 0 ? 1 : 0)) : 0)")],
+        ("server/calls/download_reactor.cc", "(goes_on ? Stripes() * request_.first_chunk() : 0)",
+         "(goes_on ? Stripes() * (request_.first_chunk() + (request_.first_chunk() > 0 ? 1 : 0)) : 0)")],
     "weights_are_not_sent": [
-        ("server/calls/download_reactor.cc", "  if (!request_->wants_weights()) message", "  message")],
+        ("server/calls/download_reactor.cc", "    if (!request_.wants_weights()) message", "    message")],
     "generation_of_an_upload_is_not_checked": [
         ("server/run/uploads.cc", "  RETURN_IF_ERROR(run.model.fact().CheckGeneration(GenerationOf(header)));\n  if (header.initial()) {",
          "  if (header.initial()) {")],
