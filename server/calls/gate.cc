@@ -31,34 +31,46 @@ absl::Status Gate::Logged(const Peer& peer, absl::Status status) {
   return status;
 }
 
-absl::StatusOr<std::unique_ptr<OpenCalls::Place>> Gate::Arrive(const Peer& peer, std::weak_ptr<Call> call) {
+absl::Status Gate::Arrive(const Peer& peer, const std::shared_ptr<Call>& call) {
   RETURN_IF_ERROR(Logged(peer, authorizer_->CheckArrival(peer)));
-  return calls_.Add(std::move(call), peer, clock_->NowMs());
+  if (call == nullptr) return absl::OkStatus();
+  call->silent_since_ms_ = clock_->NowMs();
+  core::MutexLock lock(mutex_);
+  calls_.push_back(call);
+  return absl::OkStatus();
+}
+
+// Its last owner may release a call meanwhile: the caller releases it without the mutex.
+std::vector<std::shared_ptr<Call>> Gate::Calls() {
+  std::vector<std::shared_ptr<Call>> open;
+  core::MutexLock lock(mutex_);
+  std::erase_if(calls_, [&open](const std::weak_ptr<Call>& one) {
+    if (auto call = one.lock()) open.push_back(std::move(call));
+    return one.expired();
+  });
+  return open;
 }
 
 void Gate::Tick() {
-  for (const OpenCalls::Found& silent : calls_.SilentSince(clock_->NowMs() - core::kFirstMessageMs)) {
-    const absl::Status late = absl::DeadlineExceededError(
-        absl::StrCat("expected the call's first message within ", core::kFirstMessageMs, " ms, got none"));
-    if (silent.call != nullptr) silent.call->End(Logged(silent.peer, late));
+  const std::vector<std::shared_ptr<Call>> open = Calls();
+  const int64_t now_ms = clock_->NowMs();
+  for (const auto& call : open) {
+    if (call->silent_since_ms_ > now_ms - core::kFirstMessageMs) continue;
+    call->End(Logged(call->peer_, absl::DeadlineExceededError(absl::StrCat("expected the call's first message within ",
+                                                                           core::kFirstMessageMs, " ms, got none"))));
   }
-  Beat();
+  if (now_ms - beat_ms_ >= core::kBeatMs) {
+    beat_ms_ = now_ms;
+    for (const auto& call : open) call->Beat();
+  }
   {
     const uint64_t revision = authorizer_->Revision();
     core::MutexLock lock(mutex_);
     if (std::exchange(checked_revision_, revision) == revision) return;
   }
-  for (const OpenCalls::Found& open : calls_.All()) {
-    const absl::Status known = authorizer_->CheckArrival(open.peer);
-    if (!known.ok() && open.call != nullptr) open.call->End(Logged(open.peer, known));
-  }
-}
-
-void Gate::Beat() {
-  if (clock_->NowMs() - beat_ms_ < core::kBeatMs) return;
-  beat_ms_ = clock_->NowMs();
-  for (const OpenCalls::Found& open : calls_.All()) {
-    if (open.call != nullptr) open.call->Beat();
+  for (const auto& call : Calls()) {
+    const absl::Status known = authorizer_->CheckArrival(call->peer_);
+    if (!known.ok()) call->End(Logged(call->peer_, known));
   }
 }
 
@@ -104,40 +116,6 @@ std::optional<Identity> Gate::Who(const Peer& peer) { return authorizer_->Identi
 bool Gate::TakeRecordOfRefusal() {
   core::MutexLock lock(mutex_);
   return recorded_refusals_.Take(clock_->NowMs());
-}
-
-std::unique_ptr<OpenCalls::Place> OpenCalls::Add(std::weak_ptr<Call> call, Peer peer, int64_t now_ms) {
-  core::MutexLock lock(mutex_);
-  const uint64_t id = next_id_++;
-  calls_.emplace(id, Entry{std::move(call), std::move(peer), now_ms});
-  return std::make_unique<Place>(this, id);
-}
-
-// A call whose last owner releases it meanwhile removes its place: both functions release calls without the mutex.
-std::vector<OpenCalls::Found> OpenCalls::All() const {
-  std::vector<Found> found;
-  core::MutexLock lock(mutex_);
-  for (const auto& [id, entry] : calls_) found.push_back({entry.call.lock(), entry.peer});
-  return found;
-}
-
-std::vector<OpenCalls::Found> OpenCalls::SilentSince(int64_t since_ms) const {
-  std::vector<Found> found;
-  core::MutexLock lock(mutex_);
-  for (const auto& [id, entry] : calls_) {
-    if (entry.silent_since_ms && *entry.silent_since_ms <= since_ms) found.push_back({entry.call.lock(), entry.peer});
-  }
-  return found;
-}
-
-void OpenCalls::Remove(uint64_t id) {
-  core::MutexLock lock(mutex_);
-  calls_.erase(id);
-}
-
-void OpenCalls::Spoke(uint64_t id) {
-  core::MutexLock lock(mutex_);
-  calls_.at(id).silent_since_ms.reset();
 }
 
 namespace {

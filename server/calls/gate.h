@@ -6,7 +6,9 @@
 // Nothing of a call is read before Arrive has let it in. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -94,53 +96,22 @@ class SiteLimits {
   std::map<core::SiteId, Use> sites_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The open calls, which the gate can end: a call that does not identify itself, or whose token is withdrawn.
-// Thread-safe.
+// An open call, which the gate can end: one that does not identify itself, or whose token is withdrawn.
 class Call {
  public:
+  explicit Call(Peer peer) : peer_(std::move(peer)) {}
   virtual ~Call() = default;
   virtual void End(const absl::Status& status) = 0;  // called from any thread; the call may have ended already
   virtual void Beat() {}  // says that the coordinator is there, where the caller waits and wants to hear it
-};
+  void Spoke() { silent_since_ms_ = kSpoke; }  // its first message has arrived
 
-class OpenCalls {
- public:
-  // A call is open for as long as its place lives, and silent until its first message.
-  class Place {
-   public:
-    Place(OpenCalls* calls, uint64_t id) : calls_(calls), id_(id) {}
-    Place(const Place&) = delete;
-    Place& operator=(const Place&) = delete;
-    ~Place() { calls_->Remove(id_); }
-    void Spoke() { calls_->Spoke(id_); }
-
-   private:
-    OpenCalls* const calls_;
-    const uint64_t id_;
-  };
-  struct Found {
-    std::shared_ptr<Call> call;
-    Peer peer;
-  };
-
-  // `call` lives at least as long as the place.
-  std::unique_ptr<Place> Add(std::weak_ptr<Call> call, Peer peer, int64_t now_ms);
-
-  std::vector<Found> All() const;
-  std::vector<Found> SilentSince(int64_t since_ms) const;  // calls silent since then or for longer
+ protected:
+  const Peer peer_;
 
  private:
-  struct Entry {
-    std::weak_ptr<Call> call;
-    Peer peer;
-    std::optional<int64_t> silent_since_ms;
-  };
-  void Remove(uint64_t id);
-  void Spoke(uint64_t id);
-
-  mutable core::Mutex mutex_;
-  uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<uint64_t, Entry> calls_ ABSL_GUARDED_BY(mutex_);
+  friend class Gate;
+  static constexpr int64_t kSpoke = std::numeric_limits<int64_t>::max();
+  std::atomic<int64_t> silent_since_ms_ = kSpoke;
 };
 
 // The rate at which refused commands are journaled: at most 1,440 rows a day of the 100,000 that are kept.
@@ -161,10 +132,10 @@ class Gate {
   // A gate that trusts every peer, with the limits of core/limits.h.
   static Gate* Open();
 
-  // Admits a call by its headers; the call is open for as long as the returned place lives. Tick ends it if its first
+  // Admits a call by its headers; it is open for as long as it lives. Tick ends it if its first
   // message takes longer than core::kFirstMessageMs, or once its token or certificate is withdrawn; and has the others
   // say every core::kBeatMs that the coordinator is there (Call::Beat).
-  absl::StatusOr<std::unique_ptr<OpenCalls::Place>> Arrive(const Peer& peer, std::weak_ptr<Call> call);
+  absl::Status Arrive(const Peer& peer, const std::shared_ptr<Call>& call);
   void Tick();
 
   // An identified site opens a control stream: refused while the site owes manifest bytes.
@@ -192,16 +163,16 @@ class Gate {
  private:
   Gate(std::unique_ptr<Authorizer> authorizer, SiteLimitOptions limits, const core::Clock* clock)
       : authorizer_(std::move(authorizer)), clock_(clock), limits_(limits, clock) {}
-  void Beat();
+  std::vector<std::shared_ptr<Call>> Calls();
   absl::Status Known(const Peer& peer, const core::SiteId& site);
   absl::Status Logged(const Peer& peer, absl::Status status);
 
   const std::unique_ptr<Authorizer> authorizer_;
   const core::Clock* const clock_;
   SiteLimits limits_;
-  OpenCalls calls_;
   int64_t beat_ms_ = 0;  // time of the last beat; used by the ticking thread alone
   core::Mutex mutex_;
+  std::vector<std::weak_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);  // those that live, and some that are gone
   // The authorizer's revision under which all open calls were let in.
   uint64_t checked_revision_ ABSL_GUARDED_BY(mutex_) = 0;
   TokenBucket logged_refusals_ ABSL_GUARDED_BY(mutex_){core::kLoggedRefusalsPerSecond, core::kLoggedRefusalsBurst};

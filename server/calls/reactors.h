@@ -26,17 +26,9 @@ class GatedCall : public CallReactor, public Call {
   // Arrives, and reads the first message. RETURNS: the reactor.
   static CallReactor* Begin(const std::shared_ptr<GatedCall>& call) {
     call->self_ = call;
-    if (const absl::Status exists = call->Exists(); !exists.ok()) {
-      call->End(exists);
-      return call.get();
-    }
-    absl::StatusOr<std::unique_ptr<OpenCalls::Place>> place = call->gate_->Arrive(call->peer_, call);
-    if (!place.ok()) {
-      call->End(place.status());
-    } else {
-      call->place_ = *std::move(place);
-      call->OnArrived();
-    }
+    absl::Status status = call->Exists();
+    if (status.ok()) status = call->gate_->Arrive(call->peer_, call);
+    status.ok() ? call->OnArrived() : call->End(status);
     return call.get();
   }
 
@@ -46,7 +38,7 @@ class GatedCall : public CallReactor, public Call {
   }
 
  protected:
-  GatedCall(Gate* gate, Peer peer) : gate_(gate), peer_(std::move(peer)) {}
+  GatedCall(Gate* gate, Peer peer) : Call(std::move(peer)), gate_(gate) {}
 
   virtual absl::Status Exists() const { return absl::OkStatus(); }  // else it ends before the gate looks at it
   virtual void OnArrived() { StartRead(&incoming_); }
@@ -57,7 +49,6 @@ class GatedCall : public CallReactor, public Call {
     OnEnded();
   }
 
-  void Spoke() { place_->Spoke(); }  // the first message has arrived
   void ReadOn() {
     core::MutexLock lock(mutex_);
     if (!finished_) StartRead(&incoming_);
@@ -72,13 +63,11 @@ class GatedCall : public CallReactor, public Call {
   const std::shared_ptr<GatedCall>& self() const { return self_; }
 
   Gate* const gate_;
-  const Peer peer_;
   grpc::ByteBuffer incoming_;
   core::Mutex mutex_;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 
  private:
-  std::unique_ptr<OpenCalls::Place> place_;
   std::shared_ptr<GatedCall> self_;  // until OnDone
 };
 
