@@ -240,7 +240,7 @@ absl::Status Handle(RunParts& run, const input::Join& input, int64_t now_ms) {
   }
   // Data of a run without sites gives way, as a model does.
   if (run.admission.data.Declare(site, *data, run.rules->state())) run.ready.entry.data = run.admission.data.known();
-  run.members.Join(site, join.context().session(), input.peer, decision.resumed, now_ms);
+  run.members.Join(site, join.context().session(), input.peer, decision.resumed, now_ms, run.ready);
   spdlog::info("site {}: {}", site, decision.resumed ? "is back" : "joins");
   if (join.from_checkpoint()) ForgetUploads(run, site);  // another process made those chunks
   run.ready.state_changed = true;

@@ -30,10 +30,10 @@ std::shared_ptr<SitePeer> Members::TakePeer(Site& site) {
 }
 
 void Members::Join(const core::SiteId& site, const core::SessionId& session, const std::shared_ptr<SitePeer>& peer,
-                   bool resumed, int64_t now_ms) {
+                   bool resumed, int64_t now_ms, Ready& ready) {
   Site& here = sites_[site];
-  const std::shared_ptr<SitePeer> earlier = TakePeer(here);
-  if (earlier != nullptr && earlier != peer) earlier->Close();
+  std::shared_ptr<SitePeer> earlier = TakePeer(here);
+  if (earlier != nullptr && earlier != peer) ready.effects.emplace_back(effect::Close{std::move(earlier), site});
   here.peer = peer;
   site_of_peer_[peer.get()] = site;
   here.member.session = session;

@@ -50,16 +50,16 @@ class Members {
   void Erase(const core::SiteId& site);
 
   core::SiteId SiteOf(const SitePeer* peer) const;  // the site of the stream; "": no site's, or no longer one
-  // The site's stream from now on; an earlier one is closed at once. `resumed`: the session goes on.
+  // The site's stream from now on; an earlier one ends. `resumed`: the session goes on.
   void Join(const core::SiteId& site, const core::SessionId& session, const std::shared_ptr<SitePeer>& peer,
-            bool resumed, int64_t now_ms);
+            bool resumed, int64_t now_ms, Ready& ready);
   void Silent(const core::SiteId& site, int64_t now_ms);  // its stream broke
   void Drop(const core::SiteId& site, Ready& ready);      // it is out of the run
-  // Ends the site's stream, or all, once what is in the ready is durable; messages do not reach it from now on.
+  // Ends the site's stream, or all, once the Ready is durable; messages do not reach it from now on.
   void Close(const core::SiteId& site, Ready& ready);
   void CloseAll(Ready& ready);
 
-  // Sends the message once the ready is durable. A site without a stream hears nothing.
+  // Sends the message once the Ready is durable. A site without a stream hears nothing.
   void Send(const core::SiteId& site, const v1::CoordinatorMessage& message, Ready& ready);
   void SendToAll(const v1::CoordinatorMessage& message, Ready& ready);
 

@@ -35,7 +35,7 @@ PLANTS = {
          "void Waiters::TellTaken(std::vector<Waiter> taken, const absl::Status& status) {\n"
          "  if (absl::IsAborted(status)) return;\n")],
     "older_stream_stays_when_its_site_joins_again": [
-        ("server/run/members.cc", "  if (earlier != nullptr && earlier != peer) earlier->Close();\n", "")],
+        ("server/run/members.cc", "  if (earlier != nullptr && earlier != peer) ready.effects.emplace_back(effect::Close{std::move(earlier), site});\n", "")],
     "drain_is_not_repeated_to_who_joins_again": [
         ("server/run/admission.cc", "  if (drains) run.members.Send(site, DrainMessage(), run.ready);", "  (void)drains;")],
     "site_that_does_not_read_is_written_to_for_ever": [
