@@ -50,9 +50,7 @@ class FollowReactor final : public GatedCall, public ShardPeer {
   }
 
   void OnCancel() override { End(absl::OkStatus()); }
-  void OnEnded() override {
-    if (begun_) exchange_->Handle(input::EndFollow{this});
-  }
+  void OnEnded() override { exchange_->Handle(input::EndFollow{this}); }
 
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (writing_ || !waiting_) return;

@@ -132,9 +132,9 @@ class Gate {
   // A gate that trusts every peer, with the limits of core/limits.h.
   static Gate* Open();
 
-  // Admits a call by its headers; it is open for as long as it lives. Tick ends it if its first
-  // message takes longer than core::kFirstMessageMs, or once its token or certificate is withdrawn; and has the others
-  // say every core::kBeatMs that the coordinator is there (Call::Beat).
+  // Admits a call by its headers; it is open for as long as it lives. Tick ends it if its first message takes longer
+  // than core::kFirstMessageMs, or once its token or certificate is withdrawn; and has the others say every
+  // core::kBeatMs that the coordinator is there (Call::Beat).
   absl::Status Arrive(const Peer& peer, const std::shared_ptr<Call>& call);
   void Tick();
 

@@ -114,7 +114,7 @@ struct BeginFollow {  // FAILED_PRECONDITION: the caller is no other shard of th
   const v1::Context& context;
   const std::shared_ptr<ShardPeer>& peer;
 };
-struct EndFollow {
+struct EndFollow {  // of a stream that never followed: nothing
   const ShardPeer* peer;
 };
 struct Report {

@@ -11,7 +11,6 @@
 #include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "core/limits.h"
-#include "core/random.h"
 #include "core/text.h"
 #include "transport/messages.h"
 

@@ -24,7 +24,7 @@ class Run {
   absl::StatusOr<Ready> Restore(const StoredRun& stored, int64_t now_ms);
   absl::Status RestoreFragments(const std::vector<StoredFragment>& stored, int64_t now_ms);
 
-  // If `Ready::status` is not OK, nothing has changed.
+  // A refused input (`Ready::status`) may leave something, too: the note of a caller that another coordinator welcomed.
   Ready Handle(const Input& input, int64_t now_ms);
 
   const RunParts& View() const { return parts_; }

@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/digest.h"
 #include "transport/messages.h"

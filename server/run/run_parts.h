@@ -1,4 +1,4 @@
-// The nouns of a run, and what each input does to them. For server/run alone: others see Run.
+// The nouns of a run, and what each input does to them. server/run alone changes them: others read RunExchange::View.
 //
 //   input ─► Handle ─► rules ─ Actions ─► Perform ─► uploads, members, model, … ─► ready
 //
