@@ -44,7 +44,12 @@ std::string TextOf(const RoundRecord& round) {
 
 struct TextOfEffect {
   std::string operator()(const effect::Send& send) const {
-    return absl::StrCat("send ", send.site, ": ", send.message.ShortDebugString());
+    v1::CoordinatorMessage shown = send.message;
+    if (shown.has_welcome()) {  // proofs are the site's alone: a log is not the place
+      shown.mutable_welcome()->clear_proof();
+      shown.mutable_welcome()->clear_admission_proofs();
+    }
+    return absl::StrCat("send ", send.site, ": ", shown.ShortDebugString());
   }
   std::string operator()(const effect::Close& close) const { return absl::StrCat("close ", close.site); }
   std::string operator()(const effect::Tell& tell) const {

@@ -238,6 +238,8 @@ class RunScript {
         welcome.set_stay(full.stay());
         welcome.set_generation(full.generation());
         *welcome.mutable_last_admitted() = full.last_admitted();
+        welcome.set_proof(full.proof());  // a text shows none
+        *welcome.mutable_admission_proofs() = full.admission_proofs();
         for (const v1::SettingsRevision& revision : full.revisions()) {
           welcome.add_revisions()->set_number(revision.number());
         }
