@@ -121,6 +121,17 @@ absl::StatusOr<std::vector<core::Version>> Client::RollBack(core::Version versio
   return std::vector<core::Version>(response.versions().begin(), response.versions().end());
 }
 
+absl::StatusOr<std::string> Client::Promote(bool leader_is_stopped) {
+  grpc::ClientContext context;
+  v1::PromoteRequest request;
+  *request.mutable_context() = MakeContext();
+  request.set_leader_is_stopped(leader_is_stopped);
+  v1::PromoteResponse response;
+  const grpc::Status status = stub_->Promote(&context, request, &response);
+  if (!status.ok()) return Wrong(status);
+  return response.said();
+}
+
 absl::Status Client::ForEachEvent(const std::string& kind, int64_t* after_id,
                                   const std::function<void(const v1::HistoryEvent&)>& use) {
   while (true) {

@@ -30,6 +30,7 @@ class Client {
   absl::StatusOr<v1::ChangeSettingsResponse> ChangeSettings(v1::ChangeSettingsRequest request);
   absl::Status Drain(const std::string& site);
   absl::Status Release(const std::string& site);
+  absl::StatusOr<std::string> Promote(bool leader_is_stopped);  // to a standby; returns what it says
   // Returns the version that each fragment has then.
   absl::StatusOr<std::vector<core::Version>> RollBack(core::Version version);
 

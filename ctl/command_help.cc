@@ -66,6 +66,8 @@ const std::vector<CommandText>& CommandTexts() {
        "a site, or each that is in quarantine, leaves it and starts from the global parameters"},
       {kSteer, "rollback", "[RUN] --to=VERSION [--yes]",
        "the global parameters become those of that version again; sites start from them"},
+      {kSteer, "promote", "--at=HOST:PORT [--leader_is_stopped]",
+       "a standby leads the run from now on, from what it has; its leader is stopped before"},
       {kTake, "export", "--out=DIR [--assets=DIR] [--dtype=float32|bfloat16] [--overwrite]",
        "the global parameters as a folder that Hugging Face's transformers load; of a run with shards from "
        "--coordinator=A,B,… in their order"},

@@ -32,6 +32,7 @@
 #include "formats/presets.h"
 #include "formats/run_advice.h"
 #include "formats/run_yaml.h"
+#include "transport/first_address.h"
 #include "transport/messages.h"
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077",
@@ -47,6 +48,8 @@ ABSL_FLAG(std::string, dtype, "float32", "export: float32, or bfloat16, rounded 
 ABSL_FLAG(bool, overwrite, false, "export: also a model in --out that no export of this run has written");
 ABSL_FLAG(std::string, site, "", "drain, release, history: the site's name");
 ABSL_FLAG(int64_t, to, -1, "rollback: a version of which all fragments have a snapshot");
+ABSL_FLAG(std::string, at, "", "promote: HOST:PORT of the standby that is to lead");
+ABSL_FLAG(bool, leader_is_stopped, false, "promote: the leader's process has ended, and nothing starts it again");
 ABSL_FLAG(bool, all, false, "release: all sites that are in quarantine");
 ABSL_FLAG(bool, yes, false,
           "stop, rollback: does it without the run's name; set: a learning rate more than ten times as large is meant");
@@ -137,9 +140,12 @@ absl::Status Export(std::vector<Client>& clients) {
 absl::StatusOr<std::vector<Client>> MakeClients() {
   std::vector<Client> clients;
   for (const absl::string_view text : absl::StrSplit(absl::GetFlag(FLAGS_coordinator), ',')) {
-    ASSIGN_OR_RETURN(const transport::Address address, core::ParseAddress("--coordinator", std::string(text)));
-    ASSIGN_OR_RETURN(const transport::ChannelOptions options, ReadChannelOptions(address));
-    clients.emplace_back(address, options);
+    ASSIGN_OR_RETURN(const std::vector<transport::Address> addresses,
+                     transport::ParseAddresses("--coordinator", std::string(text)));
+    ASSIGN_OR_RETURN(const transport::ChannelOptions options, ReadChannelOptions(addresses.front()));
+    const bool several = addresses.size() > 1;
+    const auto leader = several ? transport::FindLeader(addresses, options) : std::nullopt;
+    clients.emplace_back(leader.value_or(addresses.front()), options);
   }
   return clients;
 }
@@ -210,6 +216,16 @@ absl::Status RollBack(Client& client, const std::vector<std::string>& arguments)
   return absl::OkStatus();
 }
 
+absl::Status Promote() {
+  if (absl::GetFlag(FLAGS_at).empty())
+    return absl::InvalidArgumentError("promote: expected --at=HOST:PORT, the standby");
+  ASSIGN_OR_RETURN(const transport::Address address, core::ParseAddress("--at", absl::GetFlag(FLAGS_at)));
+  ASSIGN_OR_RETURN(const transport::ChannelOptions options, ReadChannelOptions(address));
+  ASSIGN_OR_RETURN(const std::string said, Client(address, options).Promote(absl::GetFlag(FLAGS_leader_is_stopped)));
+  std::printf("%s\n", said.c_str());
+  return absl::OkStatus();
+}
+
 absl::Status CheckConfig(const std::vector<std::string>& arguments) {
   if (arguments.size() != 2) return absl::InvalidArgumentError("config-check: expected one FILE");
   ASSIGN_OR_RETURN(const std::string text, formats::ReadRunYamlText(arguments[1]));
@@ -260,6 +276,7 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   }
   if (command == "init") return RunInitCommand(absl::GetFlag(FLAGS_out));
   if (command == "plan") return RunRoundCommand(absl::GetFlag(FLAGS_json), ExternalModel);
+  if (command == "promote") return Promote();
   ASSIGN_OR_RETURN(std::vector<Client> clients, MakeClients());
   Client& client = clients.front();
   if (command == "status") return RunStatusCommand(client, absl::GetFlag(FLAGS_json));

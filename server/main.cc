@@ -18,6 +18,7 @@
 #include "server/rebuild/lost_state.h"
 #include "server/run/membership_follower.h"
 #include "server/run/run_exchange.h"
+#include "server/standby/standby.h"
 #include "server/status/http_server.h"
 #include "server/status/status_board.h"
 #include "server/store/journal.h"
@@ -49,6 +50,10 @@ ABSL_FLAG(std::string, accept, "",
 ABSL_FLAG(std::string, shard, "0/1",
           "i/n: one of n coordinators of the run, which owns the fragments f with f mod n = i; 0/n decides who is in");
 ABSL_FLAG(std::string, membership, "", "HOST:PORT of the coordinator with --shard=0/n; the others follow it");
+ABSL_FLAG(std::string, standby_of, "",
+          "HOST:PORT of the run's coordinator: this one keeps a copy of its state, and leads once causewayctl promote "
+          "says so");
+ABSL_FLAG(std::string, advertise, "", "HOST:PORT by which others reach this coordinator; empty: --listen");
 ABSL_FLAG(std::string, membership_token_file, "", "file with the operator's token, where --membership asks for one");
 ABSL_FLAG(std::string, membership_tls_cert, "", "TLS: the operator's certificate, to show at --membership");
 ABSL_FLAG(std::string, membership_tls_key, "", "TLS: that certificate's private key");
@@ -97,6 +102,8 @@ absl::StatusOr<server::Listening> ReadListening() {
                                 .health = absl::GetFlag(FLAGS_health),
                                 .shard = absl::GetFlag(FLAGS_shard),
                                 .membership = absl::GetFlag(FLAGS_membership),
+                                .standby_of = absl::GetFlag(FLAGS_standby_of),
+                                .advertise = absl::GetFlag(FLAGS_advertise),
                                 .insecure = absl::GetFlag(FLAGS_insecure),
                                 .insecure_http = absl::GetFlag(FLAGS_insecure_http),
                                 .tls_ca = absl::GetFlag(FLAGS_tls_ca),
@@ -208,9 +215,8 @@ struct Serving {
   };
 };
 
-absl::Status TellAddresses(const core::RunConfig& config, const server::Listening& addresses,
-                           const server::Journal& journal) {
-  RETURN_IF_ERROR(journal.WriteAddresses(addresses.grpc.Text(), addresses.http.Text()));
+absl::Status TellAddresses(const core::RunConfig& config, const server::Listening& addresses) {
+  RETURN_IF_ERROR(server::WriteAddresses(absl::GetFlag(FLAGS_state_dir), addresses.grpc.Text(), addresses.http.Text()));
   if (!addresses.tls.given() && absl::GetFlag(FLAGS_site_tokens).empty() && !addresses.grpc.IsLoopback()) {
     spdlog::warn("--insecure: every peer that reaches {} is trusted, and nothing is encrypted", addresses.grpc.Text());
   }
@@ -245,7 +251,7 @@ absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::st
       coordinator.get(), [&board] { return *board.Status(); }, &serving.gate, &files);
   ASSIGN_OR_RETURN(auto grpc_server, server::ListeningServer::Start(*service, config.sync.map_fragments(),
                                                                     addresses.grpc, addresses.tls));
-  RETURN_IF_ERROR(TellAddresses(config, addresses, *journal));
+  RETURN_IF_ERROR(TellAddresses(config, addresses));
   std::optional<server::MembershipFollower> follower;
   if (!addresses.shard.leads()) {
     follower.emplace(
@@ -263,6 +269,32 @@ absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::st
   grpc_server.reset();
   result = Finish(*coordinator);
   return lacks_its_end && result == ctl::kDone;
+}
+
+// Keeps a copy of the leader's state until it is promoted. CANCELLED: a stop was requested.
+absl::Status StandBy(Serving& serving) {
+  server::Listening& addresses = serving.addresses;
+  ASSIGN_OR_RETURN(const auto standby, server::Standby::Open({.state_dir = absl::GetFlag(FLAGS_state_dir),
+                                                              .leader = *addresses.leader,
+                                                              .channel = addresses.leader_channel,
+                                                              .run_id = serving.config.run_id,
+                                                              .shard = addresses.shard}));
+  const auto service = server::NewStandbyService(standby.get(), &serving.gate);
+  ASSIGN_OR_RETURN(const auto grpc_server, server::ListeningServer::Start(*service, serving.config.sync.map_fragments(),
+                                                                          addresses.grpc, addresses.tls));
+  const std::string own = addresses.grpc.Text();
+  RETURN_IF_ERROR(
+      standby->Follow(addresses.advertised.empty() ? own : addresses.advertised, own, addresses.http.Text()));
+  spdlog::info("run {}, {}: a standby of {}, at {}", serving.config.run_id, addresses.shard.Text(),
+               addresses.leader->Text(), addresses.grpc.Text());
+  while (!standby->promoted()) {
+    if (ctl::WaitForStopSignal(kTickMs)) return absl::CancelledError("stops");
+    serving.gate.Tick();
+    RETURN_IF_ERROR(standby->status());
+    serving.board.SetNotReady(standby->Progress());
+  }
+  serving.board.SetNotReady("was promoted: restores the run's state");
+  return absl::OkStatus();
 }
 
 int Run(const std::string& run_yaml, core::RunConfig config, server::Listening addresses) {
@@ -285,7 +317,9 @@ int Run(const std::string& run_yaml, core::RunConfig config, server::Listening a
   if (!probe_server.ok()) return ctl::Fail(ctl::kBadInput, probe_server.status());
   Serving serving{run_yaml, std::move(config), std::move(addresses), **gate, board};
   int result = ctl::kDone;
-  absl::StatusOr<bool> again = RunFromStored(serving, std::nullopt, result);
+  const absl::Status promoted = serving.addresses.leader ? StandBy(serving) : absl::OkStatus();
+  absl::StatusOr<bool> again = false;
+  again = promoted.ok() ? RunFromStored(serving, std::nullopt, result) : promoted;
   if (again.ok() && *again) {
     const absl::StatusOr<std::string> completed = CompleteFromSites(serving.lost);
     again = completed.ok() ? RunFromStored(serving, *completed, result) : completed.status();

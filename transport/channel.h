@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/address.h"
@@ -80,6 +81,7 @@ void ConfigureServer(grpc::ServerBuilder& builder, int fragments = core::kMaxFra
 // A site's link to one coordinator, as its owner wants it: plain values.
 struct LinkOptions {
   Address coordinator;
+  std::vector<Address> others = {};  // it may lead at one of these, too: its standbys
   ChannelOptions channel;
   core::RunId run;  // empty: as the coordinator describes it
   core::SiteId site;

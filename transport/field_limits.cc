@@ -17,6 +17,7 @@ constexpr int64_t kRate = 1'000'000'000'000'000'000;  // bytes or tokens a secon
 constexpr int64_t kExtents = 64;                      // of a tensor's shape; torch has the same
 constexpr int64_t kFragments = core::kMaxFragments;
 constexpr int64_t kFiles = 64;                        // of a model, beside its weights
+constexpr int64_t kStateFiles = 100'000;              // of a state directory
 constexpr int64_t kName = core::kMaxSiteTextBytes;    // valid names are shorter; longer ones get a message
 constexpr int64_t kWords = core::kMaxEventTextBytes;  // cut where they are kept
 constexpr int64_t kSettings = 200;                    // there are fewer keys
@@ -197,6 +198,17 @@ constexpr FieldLimit kLimits[] = {
     Integer("ShardTraffic.down_bytes", 0, kAnyCount),
     Number("ShardTraffic.up_bytes_per_s", 0, kRate),
     Number("ShardTraffic.down_bytes_per_s", 0, kRate),
+
+    Anything("ReplicateMessage.context"),
+    Text("ReplicateMessage.address", kName),
+    Text("ReplicateMessage.software_version", kWords),
+    Many(kStateFiles, Anything("ReplicateMessage.files")),
+    Anything("ReplicateMessage.mirrored"),
+    Text("MirrorFile.name", kName),
+    Integer("MirrorFile.bytes", 0, kAnyCount),
+    Anything("MirrorFile.digest"),
+    Anything("PromoteRequest.context"),
+    Anything("PromoteRequest.leader_is_stopped"),
 };
 
 }  // namespace

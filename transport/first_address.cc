@@ -6,13 +6,19 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "causeway/v1/coordinator.grpc.pb.h"
+#include "core/check.h"
 #include "core/clock.h"
+#include "core/mutex.h"
 #include "formats/posix_file.h"
+#include "transport/messages.h"
 
 namespace causeway::transport {
 namespace {
@@ -96,6 +102,69 @@ std::optional<core::Address> FirstThatAnswers(const core::Address& address, cons
   if (candidates.size() < 2) return std::nullopt;
   const int first = Race(candidates);
   return first < 0 ? std::nullopt : std::optional(core::Address{candidates[first].host, address.port});
+}
+
+namespace {
+
+constexpr auto kTimeout = std::chrono::milliseconds(kTimeoutMs);
+constexpr auto kOthersMayTake = std::chrono::seconds(1);
+
+struct Answered {
+  core::Mutex mutex;
+  core::Condition changed;
+  size_t answers ABSL_GUARDED_BY(mutex) = 0;
+  std::optional<Address> leader ABSL_GUARDED_BY(mutex);
+  uint64_t epoch ABSL_GUARDED_BY(mutex) = 0;
+};
+
+// Owned by its callback.
+struct Question {
+  std::unique_ptr<v1::Coordinator::Stub> stub;
+  grpc::ClientContext context;
+  v1::DescribeRequest request;
+  v1::RunDescription description;
+};
+
+void Ask(const Address& address, const ChannelOptions& options, const std::shared_ptr<Answered>& answered) {
+  auto question = std::make_shared<Question>();
+  question->stub = v1::Coordinator::NewStub(MakeChannel(address, options, Traffic::kControl));
+  question->context.set_deadline(core::SystemClock().Calendar() + kTimeout);
+  question->request.mutable_context()->set_protocol(kProtocol);
+  Question& asked = *question;
+  asked.stub->async()->Describe(&asked.context, &asked.request, &asked.description,
+                                [question, address, answered](const grpc::Status& status) {
+                                  const v1::RunDescription& run = question->description;
+                                  core::MutexLock lock(answered->mutex);
+                                  ++answered->answers;
+                                  if (status.ok() && run.standby_of().empty() && run.epoch() > answered->epoch) {
+                                    answered->leader = address;
+                                    answered->epoch = run.epoch();
+                                  }
+                                  answered->changed.NotifyAll();
+                                });
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Address>> ParseAddresses(const std::string& name, const std::string& text) {
+  std::vector<Address> addresses;
+  for (const std::string& one : std::vector<std::string>(absl::StrSplit(text, '|'))) {
+    ASSIGN_OR_RETURN(Address address, core::ParseAddress(name, one));
+    addresses.push_back(std::move(address));
+  }
+  return addresses;
+}
+
+std::optional<Address> FindLeader(const std::vector<Address>& addresses, const ChannelOptions& options) {
+  const auto answered = std::make_shared<Answered>();
+  for (const Address& address : addresses) Ask(address, options, answered);
+  core::MutexLock lock(answered->mutex);
+  const auto all = [&]()
+                       ABSL_EXCLUSIVE_LOCKS_REQUIRED(answered->mutex) { return answered->answers == addresses.size(); };
+  lock.WaitFor(answered->changed, kTimeout,
+               [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(answered->mutex) { return answered->leader.has_value() || all(); });
+  lock.WaitFor(answered->changed, kOthersMayTake, all);
+  return answered->leader;
 }
 
 }  // namespace causeway::transport

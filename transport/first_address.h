@@ -3,12 +3,19 @@
 // one.
 //
 //   getaddrinfo ─► the preferred one, then families in turn ─► connect … 250 ms … connect … ─► the first
+//
+// And the one of a coordinator's addresses that leads, where it has standbys:
+//
+//   Describe ─► leader, standby, standby … at once ─► the latest epoch of those that lead, 1 s after the first of them
 #pragma once
 
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/status/statusor.h"
 #include "core/address.h"
+#include "transport/channel.h"
 
 namespace causeway::transport {
 
@@ -16,5 +23,11 @@ namespace causeway::transport {
 // has it; "": none. Nullopt: the name has one address or none, is an address itself, or no address answers within five
 // seconds; gRPC then tries them, and says why. Thread-safe; blocks.
 std::optional<core::Address> FirstThatAnswers(const core::Address& address, const std::string& preferred);
+
+// Parses "a:7077|b:7077", a coordinator and its standbys in any order. INVALID_ARGUMENT as core::ParseAddress.
+absl::StatusOr<std::vector<Address>> ParseAddresses(const std::string& name, const std::string& text);
+
+// Nullopt: none leads, or answers within 5 s. Joins nowhere. Thread-safe; blocks.
+std::optional<Address> FindLeader(const std::vector<Address>& addresses, const ChannelOptions& options);
 
 }  // namespace causeway::transport

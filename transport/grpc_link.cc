@@ -62,7 +62,7 @@ std::string Explain(const LinkOptions& options, bool unconnected, const std::str
 
 GrpcLink::GrpcLink(LinkOptions options, std::unique_ptr<Wire> wire)
     : options_(WithAnswers(std::move(options))),
-      wire_(wire != nullptr ? std::move(wire) : MakeGrpcWire(options_.coordinator, options_.channel)),
+      wire_(wire != nullptr ? std::move(wire) : MakeGrpcWire(options_.coordinator, options_.channel, options_.others)),
       up_(options_.max_up_bytes_per_s),
       down_(options_.max_down_bytes_per_s),
       show_(wire_.get(), &up_),

@@ -29,8 +29,9 @@ class AlarmTimer final : public Wire::Timer {
 
 class GrpcWire final : public Wire {
  public:
-  GrpcWire(const Address& coordinator, const ChannelOptions& options)
-      : coordinator_(coordinator),
+  GrpcWire(const Address& coordinator, const ChannelOptions& options, std::vector<Address> addresses)
+      : addresses_(std::move(addresses)),
+        coordinator_(coordinator),
         options_(options),
         at_(options.proxy ? std::nullopt : FirstThatAnswers(coordinator, "")),
         control_(MakeControl(at_)) {}
@@ -52,6 +53,7 @@ class GrpcWire final : public Wire {
   // At the first of the name's addresses that answers, the present one before the others if it has worked. One that
   // takes connections and is no coordinator's is left to gRPC, which tries the next.
   void Dial() override {
+    if (addresses_.size() > 1) TurnTo(FindLeader(addresses_, options_));
     if (options_.proxy) return;
     const std::shared_ptr<ControlChannel> control = Control();
     if (control->channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
@@ -59,12 +61,14 @@ class GrpcWire final : public Wire {
       return;
     }
     std::optional<Address> before, at;
+    Address coordinator;
     {
       core::MutexLock lock(mutex_);
       before = at_;
+      coordinator = coordinator_;
     }
     const bool misled = before && control->tried.exchange(true) && !control->worked;
-    if (!misled) at = FirstThatAnswers(coordinator_, before && control->worked ? before->host : "");
+    if (!misled) at = FirstThatAnswers(coordinator, before && control->worked ? before->host : "");
     if ((at ? at->host : "") == (before ? before->host : "")) return;
     std::vector<std::shared_ptr<grpc::GenericStub>> replaced;
     core::MutexLock lock(mutex_);
@@ -109,7 +113,18 @@ class GrpcWire final : public Wire {
     std::atomic<bool> tried = false, worked = false;
   };
 
-  std::shared_ptr<ControlChannel> MakeControl(const std::optional<Address>& at) const {
+  void TurnTo(const std::optional<Address>& leader) {
+    std::vector<std::shared_ptr<grpc::GenericStub>> replaced;
+    core::MutexLock lock(mutex_);
+    if (!leader || leader->Text() == coordinator_.Text()) return;
+    coordinator_ = *leader;
+    at_.reset();
+    control_ = MakeControl(at_);
+    replaced.swap(bulk_stubs_);
+  }
+
+  std::shared_ptr<ControlChannel> MakeControl(const std::optional<Address>& at) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     auto channel = MakeChannel(coordinator_, options_, Traffic::kControl, at);
     auto stub = v1::Coordinator::NewStub(channel);
     return std::make_shared<ControlChannel>(std::move(channel), std::move(stub));
@@ -130,9 +145,10 @@ class GrpcWire final : public Wire {
     return bulk_stubs_[channel];
   }
 
-  const Address coordinator_;
-  const ChannelOptions options_;
+  const std::vector<Address> addresses_;  // it and its standbys
   core::Mutex mutex_;
+  Address coordinator_ ABSL_GUARDED_BY(mutex_);
+  const ChannelOptions options_;
   std::optional<Address> at_ ABSL_GUARDED_BY(mutex_);  // none: gRPC finds it
   std::shared_ptr<ControlChannel> control_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<grpc::GenericStub>> bulk_stubs_ ABSL_GUARDED_BY(mutex_);
@@ -140,8 +156,11 @@ class GrpcWire final : public Wire {
 
 }  // namespace
 
-std::unique_ptr<Wire> MakeGrpcWire(const Address& coordinator, const ChannelOptions& options) {
-  return std::make_unique<GrpcWire>(coordinator, options);
+std::unique_ptr<Wire> MakeGrpcWire(const Address& coordinator, const ChannelOptions& options,
+                                   const std::vector<Address>& others) {
+  std::vector<Address> addresses = {coordinator};
+  addresses.insert(addresses.end(), others.begin(), others.end());
+  return std::make_unique<GrpcWire>(coordinator, options, std::move(addresses));
 }
 
 }  // namespace causeway::transport

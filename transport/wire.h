@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "causeway/v1/coordinator.pb.h"
@@ -58,6 +59,8 @@ class Wire {
   virtual std::unique_ptr<Timer> After(core::Clock::Duration time, std::function<void()> call) = 0;
 };
 
-std::unique_ptr<Wire> MakeGrpcWire(const Address& coordinator, const ChannelOptions& options);
+// `others`: the addresses of its standbys.
+std::unique_ptr<Wire> MakeGrpcWire(const Address& coordinator, const ChannelOptions& options,
+                                   const std::vector<Address>& others = {});
 
 }  // namespace causeway::transport

@@ -20,6 +20,7 @@
 #include "ctl/standard_streams.h"
 #include "formats/run_yaml.h"
 #include "offload/calibration.h"
+#include "transport/first_address.h"
 #include "transport/grpc_link.h"
 #include "transport/sharded_link.h"
 #include "worker/data/evaluation.h"
@@ -294,9 +295,10 @@ absl::StatusOr<std::unique_ptr<transport::SessionLink>> MakeLink() {
   const std::vector<std::string> texts = absl::StrSplit(absl::GetFlag(FLAGS_coordinator), ',');
   std::vector<transport::LinkOptions> shards;
   for (const std::string& text : texts) {
-    ASSIGN_OR_RETURN(const transport::Address address, core::ParseAddress("--coordinator", text));
-    ASSIGN_OR_RETURN(const transport::ChannelOptions channel, ctl::ReadChannelOptions(address));
-    shards.push_back({.coordinator = address,
+    ASSIGN_OR_RETURN(const std::vector<transport::Address> addresses, transport::ParseAddresses("--coordinator", text));
+    ASSIGN_OR_RETURN(const transport::ChannelOptions channel, ctl::ReadChannelOptions(addresses.front()));
+    shards.push_back({.coordinator = addresses.front(),
+                      .others = {addresses.begin() + 1, addresses.end()},
                       .channel = channel,
                       .site = absl::GetFlag(FLAGS_site),
                       .connect_timeout_s = absl::GetFlag(FLAGS_connect_timeout_s),

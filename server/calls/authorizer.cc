@@ -48,7 +48,8 @@ absl::StatusOr<Identity> IdentityOf(const std::vector<std::string>& words) {
     return absl::InvalidArgumentError(absl::StrCat("role ", words[1], " is reserved: this version has no such role"));
   }
   const std::optional<Role> role = RoleOf(words[1]);
-  if (!role) return absl::InvalidArgumentError("expected role site, shard, watch, operate or admin, got another word");
+  if (!role)
+    return absl::InvalidArgumentError("expected role site, shard, standby, watch, operate or admin, got another word");
   return Identity{name, *role};
 }
 
@@ -261,6 +262,7 @@ constexpr uint32_t kAdmin = Bit(Role::kAdmin);
 constexpr uint32_t kOperate = Bit(Role::kOperate) | kAdmin;
 constexpr uint32_t kWatch = Bit(Role::kWatch) | kOperate;
 constexpr uint32_t kSite = Bit(Role::kSite);
+constexpr uint32_t kStandby = Bit(Role::kStandby) | kAdmin;
 constexpr uint32_t kShard = Bit(Role::kShard) | kAdmin;  // older shards had the operator's identity
 
 constexpr CallRow kCalls[] = {
@@ -274,6 +276,7 @@ constexpr CallRow kCalls[] = {
     {"KeepFile", "", kSite},
     {"GetFile", "", kSite | kWatch},
     {"Follow", "", kShard},
+    {"Replicate", "", kStandby},
     {"DrainSite", "drain", kOperate},
     {"ChangeRun PAUSE", "pause", kOperate},
     {"ChangeRun RESUME", "resume", kOperate},
@@ -281,6 +284,7 @@ constexpr CallRow kCalls[] = {
     {"ChangeSettings", "set", kAdmin},
     {"ReleaseSite", "release", kAdmin},
     {"Rollback", "rollback", kAdmin},
+    {"Promote", "promote", kAdmin},
 };
 
 std::string_view AfterPrefix(std::string_view name, std::string_view prefix) {
@@ -293,6 +297,7 @@ std::string_view RoleName(Role role) {
   switch (role) {
     case Role::kSite: return "site";
     case Role::kShard: return "shard";
+    case Role::kStandby: return "standby";
     case Role::kWatch: return "watch";
     case Role::kOperate: return "operate";
     case Role::kAdmin: return "admin";
@@ -305,12 +310,13 @@ std::optional<Role> RoleOf(std::string_view name) {
   return found == kRoles.end() ? std::nullopt : std::optional(*found);
 }
 
-bool IsReservedRole(std::string_view name) { return name == "standby" || name == "relay"; }
+bool IsReservedRole(std::string_view name) { return name == "relay"; }
 
 bool IsNameOf(Role role, std::string_view name) {
   switch (role) {
     case Role::kSite: return name != "operator" && core::IsValidName(std::string(name));
     case Role::kShard: return core::IsValidName(std::string(AfterPrefix(name, "shard:")));
+    case Role::kStandby: return core::IsValidName(std::string(AfterPrefix(name, "standby:")));
     default: return name == "operator" || core::IsValidName(std::string(AfterPrefix(name, "operator:")));
   }
 }

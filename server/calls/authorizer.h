@@ -30,17 +30,19 @@ namespace causeway::server {
 
 // The calls that each role may make: one row per call, one column per role. docs/security.md prints the table, and
 // roles_test.cc makes every call in every role. A call without a row is refused.
-enum class Role { kSite, kShard, kWatch, kOperate, kAdmin };
+enum class Role { kSite, kShard, kStandby, kWatch, kOperate, kAdmin };
 
-inline constexpr std::array kRoles = {Role::kSite, Role::kShard, Role::kWatch, Role::kOperate, Role::kAdmin};
+inline constexpr std::array kRoles = {Role::kSite,  Role::kShard,   Role::kStandby,
+                                      Role::kWatch, Role::kOperate, Role::kAdmin};
 
-std::string_view RoleName(Role role);  // "site", "shard", "watch", "operate", "admin"
+std::string_view RoleName(Role role);  // "site", "shard", "standby", "watch", "operate", "admin"
 std::optional<Role> RoleOf(std::string_view name);
 
 // Roles reserved for the future: refused until then, so that no name changes its meaning.
 bool IsReservedRole(std::string_view name);
 
-// "a" is a site's name; "operator" and "operator:NAME" are names of operators, "shard:NAME" of another shard.
+// "a" is a site's name; "operator" and "operator:NAME" are names of operators, "shard:NAME" of another shard,
+// "standby:NAME" of a standby.
 bool IsNameOf(Role role, std::string_view name);
 
 struct CallRow {

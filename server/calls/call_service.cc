@@ -19,7 +19,8 @@ using Generic = v1::Coordinator::WithGenericMethod_Describe<v1::Coordinator::Wit
                 v1::Coordinator::WithGenericMethod_ReleaseSite<v1::Coordinator::WithGenericMethod_Rollback<
                     v1::Coordinator::WithGenericMethod_GetHistory<v1::Coordinator::WithGenericMethod_Follow<
                         v1::Coordinator::WithGenericMethod_Show<v1::Coordinator::WithGenericMethod_KeepFile<
-                            v1::Coordinator::WithGenericMethod_GetFile<v1::Coordinator::Service>>>>>>>>>>>>>>>;
+                            v1::Coordinator::WithGenericMethod_GetFile<v1::Coordinator::WithGenericMethod_Replicate<
+                                v1::Coordinator::WithGenericMethod_Promote<v1::Coordinator::Service>>>>>>>>>>>>>>>>>;
 
 class Listed final : public Generic {
  public:

@@ -195,6 +195,14 @@ void AddCommands(RunExchange* exchange, Gate* gate, CallService& service) {
         if (versions.ok()) response.mutable_versions()->Assign(versions->begin(), versions->end());
         return versions.status();
       });
+  AddCommand<v1::PromoteRequest, v1::PromoteResponse>(
+      service, exchange, gate, "Promote",
+      [](const v1::PromoteRequest&) {
+        return AskedCommand{"Promote", ""};
+      },
+      [](const v1::PromoteRequest&, v1::PromoteResponse&) {
+        return absl::FailedPreconditionError("this coordinator leads already: --at names a standby");
+      });
 }
 
 }  // namespace
@@ -207,6 +215,7 @@ std::unique_ptr<CallService> NewGrpcService(RunExchange* exchange, std::function
   AddCommands(exchange, gate, *service);
   service->AddStream("Control", [=](Peer peer) { return NewControlReactor(exchange, gate, std::move(peer)); });
   service->AddStream("Follow", [=](Peer peer) { return NewFollowReactor(exchange, gate, std::move(peer)); });
+  service->AddStream("Replicate", [=](Peer peer) { return NewReplicateReactor(exchange, gate, std::move(peer)); });
   service->AddStream("Upload", [=](Peer peer) { return NewUploadReactor(exchange, gate, std::move(peer)); });
   service->AddStream("Download", [=](Peer peer) { return NewDownloadReactor(exchange, gate, std::move(peer)); });
   return service;

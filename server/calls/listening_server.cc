@@ -210,14 +210,18 @@ absl::Status ReadShard(const ListeningFlags& flags, Listening& listening) {
         shard.leads() ? absl::StrCat("--membership: shard 0 follows no other shard, got ", flags.membership)
                       : absl::StrCat("--membership: expected HOST:PORT of shard 0, which ", shard.Text(), " follows"));
   }
+  const transport::ClientFlags client = {.insecure = flags.insecure,
+                                         .tls_ca = flags.tls_ca,
+                                         .tls_cert = flags.membership_tls_cert,
+                                         .tls_key = flags.membership_tls_key,
+                                         .token_file = flags.membership_token_file};
+  if (!flags.standby_of.empty()) {
+    ASSIGN_OR_RETURN(listening.leader, core::ParseAddress("--standby_of", flags.standby_of));
+    ASSIGN_OR_RETURN(listening.leader_channel, transport::ReadClientFlags(client, *listening.leader));
+  }
   if (shard.leads()) return absl::OkStatus();
   ASSIGN_OR_RETURN(listening.lead, core::ParseAddress("--membership", flags.membership));
-  ASSIGN_OR_RETURN(listening.lead_channel, transport::ReadClientFlags({.insecure = flags.insecure,
-                                                                       .tls_ca = flags.tls_ca,
-                                                                       .tls_cert = flags.membership_tls_cert,
-                                                                       .tls_key = flags.membership_tls_key,
-                                                                       .token_file = flags.membership_token_file},
-                                                                      listening.lead));
+  ASSIGN_OR_RETURN(listening.lead_channel, transport::ReadClientFlags(client, listening.lead));
   return absl::OkStatus();
 }
 
@@ -233,6 +237,10 @@ absl::StatusOr<Listening> ReadListening(const ListeningFlags& flags) {
   }
   ASSIGN_OR_RETURN(listening.tls, transport::ReadTlsFlags(flags.tls_ca, flags.tls_cert, flags.tls_key));
   RETURN_IF_ERROR(ReadShard(flags, listening));
+  if (!flags.advertise.empty()) {
+    ASSIGN_OR_RETURN(const core::Address advertised, core::ParseAddress("--advertise", flags.advertise));
+    listening.advertised = advertised.Text();
+  }
   if (!listening.tls.given()) {
     RETURN_IF_ERROR(transport::CheckPlaintextAllowed(listening.grpc, flags.insecure));
   }

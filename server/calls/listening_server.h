@@ -27,10 +27,10 @@ namespace causeway::server {
 // The values of the flags with these names.
 struct ListeningFlags {
   std::string listen, http, health;
-  std::string shard, membership;
+  std::string shard, membership, standby_of, advertise;
   bool insecure = false, insecure_http = false;
   std::string tls_ca, tls_cert, tls_key;
-  std::string membership_token_file, membership_tls_cert, membership_tls_key;
+  std::string membership_token_file, membership_tls_cert, membership_tls_key;  // at --standby_of, too
 };
 
 // Our own addresses, and that of the run's shard 0.
@@ -42,6 +42,9 @@ struct Listening {
   core::Shard shard;
   core::Address lead;  // shard 0's address, for a shard beyond the first
   transport::ChannelOptions lead_channel;
+  std::optional<core::Address> leader;  // that this is a standby of
+  transport::ChannelOptions leader_channel;
+  std::string advertised;  // HOST:PORT by which others reach us; empty: `grpc`
 };
 
 // INVALID_ARGUMENT names the flag, what was expected, and the value given.

@@ -73,6 +73,7 @@ class GatedCall : public CallReactor, public Call {
 
 CallReactor* NewControlReactor(RunExchange* exchange, Gate* gate, Peer peer);
 CallReactor* NewFollowReactor(RunExchange* exchange, Gate* gate, Peer peer);
+CallReactor* NewReplicateReactor(RunExchange* exchange, Gate* gate, Peer peer);
 CallReactor* NewUploadReactor(RunExchange* exchange, Gate* gate, Peer peer);
 CallReactor* NewDownloadReactor(RunExchange* exchange, Gate* gate, Peer peer);
 

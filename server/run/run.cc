@@ -355,7 +355,7 @@ absl::StatusOr<Ready> Run::Restore(const StoredRun& stored, int64_t now_ms) {
     TellRules(run, revision, /*goes_on=*/false, now_ms);
   }
   run.ready.Note("start", absl::StrCat("epoch ", run.journal.identity().epoch));
-  for (const std::string& repaired : run.journal.repaired()) {
+  for (const std::string& repaired : run.journal.identity().repaired) {
     spdlog::warn("{}", repaired);
     run.ready.Note("repair", repaired);
   }

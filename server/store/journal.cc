@@ -165,7 +165,6 @@ Journal::~Journal() {
 }
 
 const JournalIdentity& Journal::identity() const { return files_->identity; }
-const std::vector<std::string>& Journal::repaired() const { return files_->repaired; }
 
 absl::StatusOr<StoredRun> Journal::Load() const {
   const core::MutexLock lock(files_->reader_mutex);
@@ -247,6 +246,7 @@ absl::Status Journal::WriteAndTell(std::vector<JournalItem>& batch) {
   }
   for (const JournalItem& item : batch) {
     if (item.renew_log) RETURN_IF_ERROR(files_->RenewLog());
+    if (item.feed != nullptr) RETURN_IF_ERROR(files_->mirrors->Begin(item.feed, files_->log->file()));
     if (!item.snapshot) continue;
     RETURN_IF_ERROR(
         files_->Prune(item.snapshot->fragment, {options_.keep, options_.max_update_log_bytes, kept_.load()}));
@@ -270,8 +270,9 @@ absl::Status Journal::SaveSnapshot(core::FragmentId fragment, const core::Fragme
     AddAndWait({.end = room}).IgnoreError();
     return room;
   }
-  const std::string path = files_->snapshot(SnapshotFileName(fragment, state.version));
-  ASSIGN_OR_RETURN(const uint64_t hash, WriteSnapshot(path, fragment, state, digest));
+  const std::string name = SnapshotFileName(fragment, state.version);
+  ASSIGN_OR_RETURN(const uint64_t hash, WriteSnapshot(files_->snapshot(name), fragment, state, digest));
+  RETURN_IF_ERROR(files_->mirrors->Snapshot("snapshots/" + name));
   return AddAndWait({.snapshot = SnapshotRow{fragment, state.version, digest, hash, state.run_tokens}});
 }
 
@@ -312,8 +313,13 @@ absl::StatusOr<std::vector<Event>> Journal::History(int64_t after_id, int64_t li
   return LoadEvents(*files_->reader, after_id, limit, kind);
 }
 
-absl::Status Journal::WriteAddresses(const std::string& grpc, const std::string& http) const {
-  return files_->directory->WriteAddresses(grpc, http);
+absl::StatusOr<int> Journal::Mirror(const std::shared_ptr<MirrorFeed>& feed, const std::string& address) {
+  RETURN_IF_ERROR(AddAndWait({.feed = feed, .standby = address}));
+  const core::MutexLock lock(files_->reader_mutex);
+  ASSIGN_OR_RETURN(const std::vector<std::string> standbys, ReadStandbys(*files_->reader));
+  return static_cast<int>(std::ranges::find(standbys, address) - standbys.begin()) + 1;
 }
+
+MirrorFeeds& Journal::mirrors() const { return *files_->mirrors; }
 
 }  // namespace causeway::server

@@ -15,9 +15,7 @@
 // after it becomes durable, and `failed` is called. Two entries that admit the same contribution, or a round that
 // merges a contribution never admitted, are bugs of the caller and end the journal, too.
 //
-// Prepared for a standby that follows: the ids in the table events rise with every transaction that has an event, so
-// that a reader of the database can query for everything after the last id it saw, and copy the segments that the rows
-// name. Thread-safe unless a call says otherwise. Source: docs/durability.md.
+// A standby is sent the same files, as they grow (mirror_feed.h); no commit waits for it. Thread-safe unless a call says otherwise. Source: docs/durability.md.
 #pragma once
 
 #include <atomic>
@@ -34,6 +32,7 @@
 #include "core/limits.h"
 #include "core/mutex.h"
 #include "core/thread.h"
+#include "server/store/mirror_feed.h"
 #include "server/store/records.h"
 #include "server/store/scrubber.h"
 #include "server/store/snapshots.h"
@@ -67,15 +66,13 @@ struct JournalOptions {
 class Journal {
  public:
   // Takes the lock, reads the log, begins a new log file, raises the epoch (durably). FAILED_PRECONDITION: another
-  // coordinator runs there, its files belong to another shard, or rounds to replay were decided by another numerics
+  // coordinator runs there, it is a standby's that was not promoted, its files belong to another shard, or rounds to replay were decided by another numerics
   // version; DATA_LOSS names the damaged file; RESOURCE_EXHAUSTED: less than min_free_bytes are free. A failed call
   // changes nothing that was stored.
   static absl::StatusOr<std::unique_ptr<Journal>> Open(JournalOptions options);
   ~Journal();  // everything committed becomes durable first
 
   const JournalIdentity& identity() const;
-  const std::vector<std::string>& repaired()
-      const;  // damage that Open has repaired: one sentence each, naming the file
 
   // RETURNS: the state that earlier lives stored. REQUIRES: no Load and no Commit before.
   absl::StatusOr<StoredRun> Load() const;
@@ -123,7 +120,10 @@ class Journal {
   // kind "command" the number given in rows.h.
   absl::StatusOr<std::vector<Event>> History(int64_t after_id, int64_t limit, const std::string& kind = "") const;
 
-  absl::Status WriteAddresses(const std::string& grpc, const std::string& http) const;
+  // Sends the feed all files, and what becomes of them, until it ends. RETURNS: the place of the standby with this
+  // address (its HOST:PORT) among all that the run has known, from 1 on.
+  absl::StatusOr<int> Mirror(const std::shared_ptr<MirrorFeed>& feed, const std::string& address);
+  MirrorFeeds& mirrors() const;
 
  private:
   Journal(JournalOptions options, std::unique_ptr<JournalFiles> files);

@@ -105,10 +105,12 @@ absl::Status JournalFiles::OpenAll(JournalOptions& options) {
   RETURN_IF_ERROR(directory->CheckRoom(0, options.min_free_bytes));
   // All checks that may refuse come first, then all changes.
   Readout readout;
-  absl::Status read = Read(options, std::nullopt, readout);
-  if (absl::IsDataLoss(read) && ReadWhatWasSynced(options, readout).ok()) read = absl::OkStatus();
+  mirrors = std::make_unique<MirrorFeeds>(options.directory);
+  ASSIGN_OR_RETURN(const std::optional<StandbyNote> standby, ReadStandbyNote(options.directory));
+  absl::Status read = standby ? ReadCopy(options, *standby, readout) : Read(options, std::nullopt, readout);
+  if (!standby && absl::IsDataLoss(read) && ReadWhatWasSynced(options, readout).ok()) read = absl::OkStatus();
   RETURN_IF_ERROR(read);
-  RETURN_IF_ERROR(BeginLog(readout.log, options));
+  RETURN_IF_ERROR(BeginLog(readout, options));
   ASSIGN_OR_RETURN(const std::vector<std::string> snapshots, LiveSnapshots(*database));
   RETURN_IF_ERROR(RemoveSnapshotsBut(directory->snapshots(), snapshots));
   ASSIGN_OR_RETURN(segments, Segments::Open(directory->segments(), options.segment_bytes, readout.segment_ends));
@@ -118,7 +120,7 @@ absl::Status JournalFiles::OpenAll(JournalOptions& options) {
 }
 
 absl::Status JournalFiles::Read(JournalOptions& options, std::optional<uint64_t> last, Readout& readout) {
-  readout = Readout();
+  readout = Readout{.promoted = std::move(readout.promoted)};
   ASSIGN_OR_RETURN(const std::optional<StateLog::Found> found,
                    last ? StateLog::ReadUpTo(options.directory, *last) : StateLog::Read(options.directory));
   const bool expected_new = IsEmptyFolder(directory->segments()) && IsEmptyFolder(directory->snapshots());
@@ -132,7 +134,7 @@ absl::Status JournalFiles::Read(JournalOptions& options, std::optional<uint64_t>
   if (run_config) RETURN_IF_ERROR(CheckShard(options));
   RETURN_IF_ERROR(CheckNumerics(*database));
   ASSIGN_OR_RETURN(const std::optional<std::string> unsynced, ReadMeta(*database, kUnsyncedEnd));
-  may_have_lost_its_end = unsynced == "1";
+  may_have_lost_its_end = unsynced == "1" || (readout.promoted && !readout.promoted->handed_over);
   ASSIGN_OR_RETURN(readout.segment_ends, LoadSegmentEnds(*database));
   // A log that has lost its end names segments that are gone since: the log is at fault.
   ASSIGN_OR_RETURN(readout.payloads_after, Segments::NewestSequence(directory->segments(), readout.segment_ends));
@@ -166,15 +168,33 @@ absl::Status JournalFiles::ReadWhatWasSynced(JournalOptions& options, Readout& r
   return absl::OkStatus();
 }
 
+// Up to its mark a copy has all; what lies behind may lack anything.
+absl::Status JournalFiles::ReadCopy(JournalOptions& options, const StandbyNote& note, Readout& readout) {
+  if (!note.promoted) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--state_dir: ", options.directory, " is a copy that a standby of ", note.leader,
+                     " keeps: start it with --standby_of=", note.leader,
+                     ", and have it lead with causewayctl promote. Nothing was changed"));
+  }
+  readout.promoted = note;
+  ASSIGN_OR_RETURN(const uint64_t last, StateLog::ReadMark(options.directory));
+  RETURN_IF_ERROR(Read(options, last, readout));
+  readout.log.repaired.push_back(absl::StrCat("leads from record ", last, " of ", note.leader, " on",
+                                              note.handed_over ? ", which has handed over" : ""));
+  return absl::OkStatus();
+}
+
 // From here on the directory belongs to this life.
-absl::Status JournalFiles::BeginLog(const StateLog::Found& found, const JournalOptions& options) {
+absl::Status JournalFiles::BeginLog(const Readout& readout, const JournalOptions& options) {
   const std::string& path = directory->path();
+  const std::optional<StandbyNote>& promoted = readout.promoted;
   ASSIGN_OR_RETURN(const std::string rows, AllRows(NewIndexPath(path), kTables));
-  ASSIGN_OR_RETURN(const uint64_t epoch, LastEpoch(*database));
-  ASSIGN_OR_RETURN(log, StateLog::Begin(path, found, epoch + 1, rows));
-  repaired = found.repaired;
+  ASSIGN_OR_RETURN(const uint64_t last, LastEpoch(*database));
+  const uint64_t epoch = promoted ? EpochOfPromotion(last, promoted->place) : last + 1;
+  ASSIGN_OR_RETURN(log, StateLog::Begin(path, readout.log, epoch, rows));
   RETURN_IF_ERROR(Commit([&]() -> absl::Status {
-    ASSIGN_OR_RETURN(identity, BeginLife(*database, options.new_lineage));
+    ASSIGN_OR_RETURN(identity, BeginLife(*database, epoch, options.new_lineage));
+    identity.repaired = readout.log.repaired;
     identity.may_have_lost_its_end = may_have_lost_its_end && !options.new_lineage;
     if (identity.may_have_lost_its_end) RETURN_IF_ERROR(RecordFloor(*database, identity));
     const bool doubtful = options.relaxed || identity.may_have_lost_its_end;
@@ -182,6 +202,7 @@ absl::Status JournalFiles::BeginLog(const StateLog::Found& found, const JournalO
     return ForgetUnfinishedSeed(*database);
   }));
   RETURN_IF_ERROR(log->Mark());  // it says whether later ones may be lost
+  if (promoted) RETURN_IF_ERROR(RemoveStandbyNote(path));
   database.reset();
   RETURN_IF_ERROR(InstallIndex(path));
   ASSIGN_OR_RETURN(database, OpenIndex(path, Database::Mode::kReadWrite));
@@ -206,6 +227,7 @@ absl::Status JournalFiles::Commit(const std::function<absl::Status()>& write) {
     RETURN_IF_ERROR(log->Append(changes, /*sync=*/false));
     if (!sync_due) sync_due = core::SystemClock().Now() + std::chrono::milliseconds(core::kRelaxedSyncMs);
   }
+  if (!changes.empty()) mirrors->Log(log->file());
   return transaction.Commit();
 }
 
@@ -236,7 +258,9 @@ absl::Status JournalFiles::Mind() {
 absl::Status JournalFiles::RenewLog() {
   RETURN_IF_ERROR(SyncAll());
   ASSIGN_OR_RETURN(const std::string rows, AllRows(database->path(), kTables));
-  return log->Continue(rows);
+  RETURN_IF_ERROR(log->Continue(rows));
+  mirrors->Log(log->file());
+  return mirrors->Removals();
 }
 
 // For a directory in use. Directories from before there were shards name none.
@@ -265,6 +289,7 @@ absl::Status JournalFiles::Write(std::vector<JournalItem>& batch, const JournalO
   }
   for (JournalItem& item : batch) RETURN_IF_ERROR(AppendPayloads(item));
   if (payload_bytes > 0 && late == nullptr) RETURN_IF_ERROR(SyncPayloads());
+  ShowPayloads(batch);
   if (payload_bytes > 0) core::FaultPoint("after_segment_sync");
   if (merges) core::FaultPoint("before_digest_record");
   RETURN_IF_ERROR(Commit([&]() -> absl::Status {
@@ -275,6 +300,13 @@ absl::Status JournalFiles::Write(std::vector<JournalItem>& batch, const JournalO
   if (admits) core::FaultPoint("after_row");
   if (decides) core::FaultPoint("after_decision");
   return absl::OkStatus();
+}
+
+void JournalFiles::ShowPayloads(const std::vector<JournalItem>& batch) const {
+  for (const JournalItem& item : batch) {
+    for (const Extent& extent : item.contributions) mirrors->Payload(extent);
+    for (const Extent& extent : item.updates) mirrors->Payload(extent);
+  }
 }
 
 absl::Status JournalFiles::AppendPayloads(JournalItem& item) {
@@ -332,6 +364,7 @@ absl::Status JournalFiles::WriteRows(const JournalItem& item, const JournalOptio
     RETURN_IF_ERROR(WriteMeta(*database, "shard", options.shard.Text()));
     run_config_written = true;
   }
+  if (!item.standby.empty()) RETURN_IF_ERROR(AddStandby(*database, item.standby));
   if (entry.model) RETURN_IF_ERROR(WriteModel(*database, *entry.model));
   if (item.run) RETURN_IF_ERROR(WriteRun(*database, *item.run));
   for (size_t i = 0; i < entry.admitted.size(); ++i) {
@@ -363,7 +396,8 @@ absl::Status JournalFiles::Prune(core::FragmentId fragment, const PruneLimits& l
     if (::unlink(snapshot(file).c_str()) != 0) return formats::FileError("remove", snapshot(file));
   }
   ASSIGN_OR_RETURN(const std::vector<int64_t> live, LiveSegments(*database));
-  return segments->RemoveAllBut(live);
+  RETURN_IF_ERROR(segments->RemoveAllBut(live));
+  return mirrors->Removals();
 }
 
 }  // namespace causeway::server

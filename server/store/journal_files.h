@@ -14,6 +14,8 @@
 #include "core/thread.h"
 #include "server/store/journal.h"
 #include "server/store/log_file.h"
+#include "server/store/mirror_directory.h"
+#include "server/store/mirror_feed.h"
 #include "server/store/prune.h"
 #include "server/store/records.h"
 #include "server/store/rows.h"
@@ -64,7 +66,9 @@ struct JournalItem {
   std::optional<RunRecord> run;
   std::optional<SnapshotRow> snapshot;
   bool renew_log = false;
-  absl::Status end;  // not OK: the journal ends here
+  std::shared_ptr<MirrorFeed> feed;  // begins
+  std::string standby;               // its address; empty: none
+  absl::Status end;                  // not OK: the journal ends here
   // The places of the payloads of `admitted` and `merged`.
   std::vector<Extent> contributions;
   std::vector<Extent> updates;
@@ -87,8 +91,8 @@ struct JournalFiles {
   std::optional<core::Clock::TimePoint> sync_due;
   RulesRows rules;
   EventRows events;
-  std::vector<std::string> repaired;
-  bool may_have_lost_its_end = false;  // see JournalIdentity
+  std::unique_ptr<MirrorFeeds> mirrors;  // constant from OpenAll on
+  bool may_have_lost_its_end = false;    // see JournalIdentity
   bool run_config_written = false;
 
   // Used for reading, by all threads, without waiting for the writer's flushes.
@@ -106,14 +110,16 @@ struct JournalFiles {
   struct Readout {
     StateLog::Found log;
     std::map<int64_t, int64_t> segment_ends;
-    uint64_t payloads_after = 0;  // the log's last record when the newest payload was appended
+    uint64_t payloads_after = 0;          // the log's last record when the newest payload was appended
+    std::optional<StandbyNote> promoted;  // the directory was a standby's
   };
 
   absl::Status OpenAll(JournalOptions& options);
   // `last`: everything after that record was lost with the machine's power.
   absl::Status Read(JournalOptions& options, std::optional<uint64_t> last, Readout& readout);
   absl::Status ReadWhatWasSynced(JournalOptions& options, Readout& readout);
-  absl::Status BeginLog(const StateLog::Found& found, const JournalOptions& options);
+  absl::Status ReadCopy(JournalOptions& options, const StandbyNote& note, Readout& readout);
+  absl::Status BeginLog(const Readout& readout, const JournalOptions& options);
   absl::Status NoteCleanEnd();
   absl::Status Commit(const std::function<absl::Status()>& write);
   absl::Status Mind();
@@ -122,6 +128,7 @@ struct JournalFiles {
   // Payloads first, then one record of all their rows.
   absl::Status Write(std::vector<JournalItem>& batch, const JournalOptions& options);
   absl::Status AppendPayloads(JournalItem& item);
+  void ShowPayloads(const std::vector<JournalItem>& batch) const;
   absl::Status SyncPayloads();
   absl::Status SyncAll();                             // including the files left to `late`
   std::optional<core::Clock::TimePoint> due() const;  // when Mind must be called next

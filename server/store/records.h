@@ -169,7 +169,8 @@ struct JournalIdentity {
     uint64_t epoch = 0;
     std::map<core::FragmentId, core::Version> versions;
   };
-  std::vector<Floor> floors;  // oldest first
+  std::vector<Floor> floors;          // oldest first
+  std::vector<std::string> repaired;  // damage that this life's start has repaired: a sentence each, naming the file
 };
 
 struct StoredContribution {

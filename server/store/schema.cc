@@ -188,11 +188,21 @@ absl::Status RecordFloor(Database& database, JournalIdentity& identity) {
   return WriteMeta(database, "floors", floors.dump());
 }
 
-absl::StatusOr<JournalIdentity> BeginLife(Database& database, bool new_lineage) {
-  JournalIdentity identity;
-  RETURN_IF_ERROR(database.Run(
-      "INSERT INTO meta VALUES ('epoch', 1) ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1"));
-  ASSIGN_OR_RETURN(identity.epoch, LastEpoch(database));
+absl::StatusOr<std::vector<std::string>> ReadStandbys(Database& database) {
+  ASSIGN_OR_RETURN(const std::optional<std::string> standbys, ReadMeta(database, "standbys"));
+  return nlohmann::json::parse(standbys.value_or("[]")).get<std::vector<std::string>>();
+}
+
+absl::Status AddStandby(Database& database, const std::string& address) {
+  ASSIGN_OR_RETURN(std::vector<std::string> standbys, ReadStandbys(database));
+  if (std::ranges::find(standbys, address) != standbys.end()) return absl::OkStatus();
+  standbys.push_back(address);
+  return WriteMeta(database, "standbys", nlohmann::json(standbys).dump());
+}
+
+absl::StatusOr<JournalIdentity> BeginLife(Database& database, uint64_t epoch, bool new_lineage) {
+  JournalIdentity identity{.epoch = epoch};
+  RETURN_IF_ERROR(WriteMeta(database, "epoch", static_cast<int64_t>(epoch)));
   ASSIGN_OR_RETURN(identity.former_lineages, FormerLineages(database));
   ASSIGN_OR_RETURN(const std::optional<std::string> continues, ReadMeta(database, "continues"));
   ASSIGN_OR_RETURN(const std::optional<std::string> lineage, ReadMeta(database, "lineage"));

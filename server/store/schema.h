@@ -62,12 +62,16 @@ absl::Status CheckNumerics(Database& database);
 
 absl::StatusOr<uint64_t> LastEpoch(Database& database);  // 0: none
 
-// Raises the epoch, and creates a lineage if there is none or a new one is requested. In a transaction of the caller.
-absl::StatusOr<JournalIdentity> BeginLife(Database& database, bool new_lineage);
+// Creates a lineage if there is none or a new one is requested. In a transaction of the caller.
+absl::StatusOr<JournalIdentity> BeginLife(Database& database, uint64_t epoch, bool new_lineage);
 // From the next life on, `lineage` and the present lineage are former ones, and a new one replaces them: this state
 // continues `lineage`. Contributions that are not merged, and all updates, are dropped. In a transaction of the caller.
 absl::Status Continue(Database& database, const std::string& lineage);
 // Adds the present versions to the floors, of which it keeps the newest. In a transaction of the caller.
 absl::Status RecordFloor(Database& database, JournalIdentity& identity);
+
+// The addresses of all standbys that the run has known, in the order of their places, the first of which is 1.
+absl::StatusOr<std::vector<std::string>> ReadStandbys(Database& database);
+absl::Status AddStandby(Database& database, const std::string& address);  // unless it is there
 
 }  // namespace causeway::server

@@ -72,9 +72,9 @@ absl::Status StateDirectory::CheckRoom(int64_t bytes, int64_t min_free_bytes) co
                                                    min_free_bytes, " to stay free (checkpoint.min_free_bytes)"));
 }
 
-absl::Status StateDirectory::WriteAddresses(const std::string& grpc, const std::string& http) const {
+absl::Status WriteAddresses(const std::string& state_dir, const std::string& grpc, const std::string& http) {
   const nlohmann::json addresses = {{"grpc", grpc}, {"http", http}};
-  return formats::WriteFileAtomically(path_ + "/addresses.json", addresses.dump() + "\n");
+  return formats::WriteFileAtomically(state_dir + "/addresses.json", addresses.dump() + "\n");
 }
 
 }  // namespace causeway::server

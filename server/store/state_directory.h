@@ -25,15 +25,15 @@ class StateDirectory {
   // RESOURCE_EXHAUSTED if fewer than `min_free_bytes` would be free on its disk after writing `bytes`. 0: not checked.
   absl::Status CheckRoom(int64_t bytes, int64_t min_free_bytes) const;
 
-  // addresses.json: where the coordinator listens.
-  absl::Status WriteAddresses(const std::string& grpc, const std::string& http) const;
-
  private:
   StateDirectory(std::string path, formats::FileDescriptor lock) : path_(std::move(path)), lock_(std::move(lock)) {}
 
   const std::string path_;
   const formats::FileDescriptor lock_;  // held until it is closed
 };
+
+// addresses.json: where the coordinator listens.
+absl::Status WriteAddresses(const std::string& state_dir, const std::string& grpc, const std::string& http);
 
 // Advice for the operator of a coordinator that has failed: the state there is safe, or it is gone.
 std::string AfterFailure(const std::string& state_dir);

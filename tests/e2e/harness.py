@@ -193,6 +193,12 @@ class Run:
         listening = json.loads(addresses.read_text())
         self.grpc, self.http = listening["grpc"], listening["http"]
 
+    def standby(self, name="standby"):
+        """Another coordinator of the same run.yaml, with a folder and addresses of its own."""
+        other = Run(self.test, self.folder / name, {})
+        other.config_path = self.config_path
+        return other
+
     def start_worker(self, site, *flags, **options):
         self.workers[site] = self.program(f"worker-{site}", "causeway-worker", f"--coordinator={self.grpc}",
                                           f"--site={site}", f"--dump_local={self.dump_path(site)}", *flags, **options)

@@ -270,7 +270,7 @@ std::string CoordinatorProgram::Main(const std::shared_ptr<Process>& process) {
   machine_.Log(absl::StrCat(node(), " begins epoch ", (*journal)->identity().epoch));
   if ((*journal)->identity().epoch <= epoch_)
     return absl::StrCat("epoch ", (*journal)->identity().epoch, " after epoch ", epoch_);
-  const bool repaired = !(*journal)->repaired().empty();
+  const bool repaired = !(*journal)->identity().repaired.empty();
   if (std::string wrong = log_.Started(before, disk().synced(), repaired); !wrong.empty()) return wrong;
   began_ = true;
   repaired_ += repaired;

@@ -11,6 +11,7 @@
 #include "core/text.h"
 #include "formats/run_advice.h"
 #include "formats/run_yaml.h"
+#include "transport/first_address.h"
 #include "worker/library/json_object.h"
 
 namespace causeway::worker {
@@ -74,7 +75,9 @@ absl::StatusOr<std::unique_ptr<ExternalRun>> ExternalRun::Open(const std::string
   std::vector<transport::LinkOptions> shards;
   for (const std::string& address : std::vector<std::string>(absl::StrSplit(coordinator, ','))) {
     shards.push_back(link);
-    ASSIGN_OR_RETURN(shards.back().coordinator, core::ParseAddress("coordinator", address));
+    ASSIGN_OR_RETURN(shards.back().others, transport::ParseAddresses("coordinator", address));
+    shards.back().coordinator = shards.back().others.front();
+    shards.back().others.erase(shards.back().others.begin());
     ASSIGN_OR_RETURN(shards.back().channel, transport::ReadClientFlags(flags, shards.back().coordinator));
   }
   std::unique_ptr<ExternalRun> run(new ExternalRun(std::move(shards), rank_timeout_s));

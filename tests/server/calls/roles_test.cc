@@ -20,21 +20,19 @@ using ::testing::HasSubstr;
 
 constexpr auto kAnswered = std::chrono::milliseconds(300);  // a stream that is open for longer was let in
 
-const std::map<Role, std::string> kNames = {{Role::kSite, "a"},
-                                            {Role::kShard, "shard:1"},
-                                            {Role::kWatch, "operator:w"},
-                                            {Role::kOperate, "operator:o"},
-                                            {Role::kAdmin, "operator:d"}};
+const std::map<Role, std::string> kNames = {
+    {Role::kSite, "a"},           {Role::kShard, "shard:1"},      {Role::kStandby, "standby:1"},
+    {Role::kWatch, "operator:w"}, {Role::kOperate, "operator:o"}, {Role::kAdmin, "operator:d"}};
 
 // The files that deploy/certs makes for one name of each role.
 class Identities {
  public:
   Identities() {
-    const std::string command =
-        absl::StrCat(InSource("deploy/certs"), " --out ", folder_.path(),
-                     " --coordinator 127.0.0.1 --site a --shard 1 --operator w:watch --operator o:operate --operator "
-                     "d:admin --token a "
-                     "--token shard:1 --token operator:w --token operator:o --token operator:d > /dev/null");
+    const std::string command = absl::StrCat(
+        InSource("deploy/certs"), " --out ", folder_.path(),
+        " --coordinator 127.0.0.1 --site a --shard 1 --standby 1 --operator w:watch --operator o:operate --operator "
+        "d:admin --token a "
+        "--token shard:1 --token standby:1 --token operator:w --token operator:o --token operator:d > /dev/null");
     EXPECT_EQ(std::system(command.c_str()), 0);
   }
   std::string Path(const std::string& file) const { return absl::StrCat(folder_.path(), "/", file); }
@@ -160,6 +158,12 @@ class RolesTest : public testing::TestWithParam<bool> {
       *follow.mutable_context() = ContextForTest("");
       return Stream(stub.Follow(&context), follow);
     }
+    if (row == "Replicate") {
+      v1::ReplicateMessage message;
+      *message.mutable_context() = ContextForTest("");
+      return Stream(stub.Replicate(&context), message);
+    }
+    if (row == "Promote") return Ask(stub, &S::Promote);
     ADD_FAILURE() << "no call for the row " << row;
     return grpc::Status::OK;
   }

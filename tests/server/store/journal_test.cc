@@ -3,6 +3,7 @@
 #include <atomic>
 #include <future>
 
+#include "server/store/state_directory.h"
 #include "tests/server/store/fault_hook.h"
 #include "tests/server/store/journal_for_test.h"
 
@@ -361,7 +362,7 @@ TEST_F(JournalTest, PageOfHistoryEndsWithTheEventThatFillsIt) {
 
 TEST_F(JournalTest, AddressesAreWrittenAsJson) {
   const auto journal = Open();
-  ASSERT_TRUE(journal->WriteAddresses("127.0.0.1:1", "[::1]:2").ok());
+  ASSERT_TRUE(WriteAddresses(options_.directory, "127.0.0.1:1", "[::1]:2").ok());
   EXPECT_EQ(ReadAll(options_.directory + "/addresses.json"), "{\"grpc\":\"127.0.0.1:1\",\"http\":\"[::1]:2\"}\n");
 }
 

@@ -91,7 +91,7 @@ TEST_F(RelaxedJournal, IsOnTheDiskWhenItGoesAndSnapshotsPruneIt) {
   options_.relaxed = false;
   auto journal = Open();
   const StoredRun stored = Load(*journal);
-  EXPECT_TRUE(journal->repaired().empty());
+  EXPECT_TRUE(journal->identity().repaired.empty());
   ASSERT_EQ(stored.fragments.size(), 1u);
   EXPECT_EQ(stored.fragments[0].snapshot, 4);
 }
@@ -111,7 +111,7 @@ TEST_F(RelaxedJournal, IsCutAtItsMarkWhereItsMachineLostPower) {
     const auto cut = OpenAt(lost);
     ASSERT_NE(cut, nullptr) << first;
     EXPECT_THAT(Load(*cut).rounds.versions, ElementsAre(2)) << first;
-    EXPECT_THAT(cut->repaired(), SizeIs(first ? 1 : 0));
+    EXPECT_THAT(cut->identity().repaired, SizeIs(first ? 1 : 0));
     EXPECT_EQ(cut->identity().may_have_lost_its_end, first);
     ASSERT_THAT(cut->identity().floors, SizeIs(1)) << first;
     EXPECT_EQ(cut->identity().floors[0].versions.at(0), 2);
@@ -136,7 +136,7 @@ TEST_F(RelaxedJournal, IsCutAtItsMarkWhereAPayloadBehindItLacksPages) {
   const auto cut = OpenAt(lost);
   ASSERT_NE(cut, nullptr);
   EXPECT_THAT(Load(*cut).rounds.versions, ElementsAre(2));
-  EXPECT_THAT(cut->repaired(), SizeIs(1));
+  EXPECT_THAT(cut->identity().repaired, SizeIs(1));
 }
 
 TEST_F(RelaxedJournal, IsCutNowhereWhereItsRecordsAreThereThoughItWasKilled) {
@@ -145,7 +145,7 @@ TEST_F(RelaxedJournal, IsCutNowhereWhereItsRecordsAreThereThoughItWasKilled) {
   for (core::Version base = 0; base < 3; ++base) PlayRound(*journal, 0, base);
   const auto killed = OpenAt(Copy("killed"));
   EXPECT_THAT(Load(*killed).rounds.versions, ElementsAre(3));
-  EXPECT_THAT(killed->repaired(), IsEmpty());
+  EXPECT_THAT(killed->identity().repaired, IsEmpty());
   EXPECT_TRUE(killed->identity().may_have_lost_its_end);
 }
 

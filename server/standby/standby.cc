@@ -1,0 +1,251 @@
+#include "server/standby/standby.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "core/check.h"
+#include "core/random.h"
+#include "transport/backoff.h"
+#include "transport/messages.h"
+
+namespace causeway::server {
+namespace {
+
+constexpr int64_t kAskAgainMs = 1'000;
+
+// The leader rejects this standby, or what it asks for.
+bool IsFinal(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) || absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status) ||
+         absl::IsInvalidArgument(status);
+}
+
+MirrorPiece PieceOf(const v1::ReplicateReply& reply) {
+  MirrorPiece piece{
+      .name = reply.name(), .offset = reply.offset(), .bytes = reply.contents(), .removed = reply.removed()};
+  if (reply.hash().size() == piece.mark.hash.size()) {
+    piece.mark.sequence = reply.sequence();
+    std::ranges::copy(std::as_bytes(std::span(reply.hash())), piece.mark.hash.begin());
+  }
+  return piece;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Standby>> Standby::Open(StandbyOptions options) {
+  ASSIGN_OR_RETURN(auto directory, MirrorDirectory::Open(options.state_dir, options.leader.Text()));
+  return std::unique_ptr<Standby>(new Standby(std::move(options), std::move(directory)));
+}
+
+Standby::Standby(StandbyOptions options, std::unique_ptr<MirrorDirectory> directory)
+    : options_(std::move(options)), directory_(std::move(directory)), mirrored_(directory_->mark().sequence) {}
+
+absl::Status Standby::Follow(const std::string& address, const std::string& grpc, const std::string& http) {
+  RETURN_IF_ERROR(WriteAddresses(options_.state_dir, grpc, http));
+  address_ = address;
+  thread_ = core::Thread([this] { Run(); });
+  return absl::OkStatus();
+}
+
+Standby::~Standby() { Stop(); }
+
+void Standby::Stop() {
+  {
+    const core::MutexLock lock(mutex_);
+    stopping_ = true;
+    if (context_ != nullptr) context_->TryCancel();
+    changed_.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.Join();
+}
+
+bool Standby::Stopping() const {
+  const core::MutexLock lock(mutex_);
+  return stopping_;
+}
+
+absl::Status Standby::status() const {
+  const core::MutexLock lock(mutex_);
+  return status_;
+}
+
+absl::Status Standby::CheckContext(const v1::Context& context) const {
+  return transport::CheckCaller(context, context.run_id().empty() ? context.run_id() : options_.run_id);
+}
+
+void Standby::Run() {
+  for (int attempt = 0; !Stopping(); ++attempt) {
+    const int64_t begun_ms = clock_.NowMs();
+    const absl::Status status = CopyOnce();
+    if (clock_.NowMs() - begun_ms > kHeardMs) attempt = 0;
+    core::MutexLock lock(mutex_);
+    if (stopping_) return;
+    said_ = std::string(status.message());
+    if (IsFinal(status)) {
+      status_ = absl::FailedPreconditionError(absl::StrCat("--standby_of=", options_.leader.Text(), ": ", said_));
+      return;
+    }
+    const int64_t wait_ms = transport::BackoffMs(attempt, core::DeviceRandom());
+    spdlog::warn("the leader at {}: {}; asks again in {} ms", options_.leader.Text(), said_, wait_ms);
+    lock.WaitFor(changed_, std::chrono::milliseconds(wait_ms),
+                 [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; });
+  }
+}
+
+absl::Status Standby::CopyOnce() {
+  v1::ReplicateMessage message;
+  v1::Context& context = *message.mutable_context();
+  context.set_protocol(transport::kProtocol);
+  context.set_run_id(options_.run_id);
+  context.set_shard(options_.shard.index);
+  context.set_num_shards(options_.shard.count);
+  message.set_address(address_);
+  message.set_software_version(transport::kVersion);
+  ASSIGN_OR_RETURN(const std::vector<MirrorFile> files, directory_->Files());
+  for (const MirrorFile& file : files) {
+    v1::MirrorFile& each = *message.add_files();
+    each.set_name(file.name);
+    each.set_bytes(file.bytes);
+    each.set_digest(file.digest);
+  }
+  grpc::ClientContext call;
+  {
+    const core::MutexLock lock(mutex_);
+    if (stopping_) return absl::CancelledError("stops");
+    context_ = &call;
+  }
+  const auto stub =
+      v1::Coordinator::NewStub(transport::MakeChannel(options_.leader, options_.channel, transport::Traffic::kBulk));
+  const auto stream = stub->Replicate(&call);
+  absl::Status status;
+  if (stream->Write(message)) {
+    v1::ReplicateReply reply;
+    while (status.ok() && stream->Read(&reply)) {
+      v1::ReplicateMessage answer;
+      status = Receive(reply, answer);
+      if (status.ok() && answer.mirrored() > 0)
+        stream->Write(answer);  // a stream that is over says so at the next Read
+    }
+  }
+  if (!status.ok()) call.TryCancel();
+  const grpc::Status ended = stream->Finish();
+  const core::MutexLock lock(mutex_);
+  context_ = nullptr;
+  heard_ms_ = -kHeardMs;
+  if (!status.ok()) return status;
+  return absl::Status(ended.ok() ? absl::StatusCode::kUnavailable : static_cast<absl::StatusCode>(ended.error_code()),
+                      ended.ok() ? "it ended the stream" : ended.error_message());
+}
+
+absl::Status Standby::Receive(const v1::ReplicateReply& reply, v1::ReplicateMessage& answer) {
+  if (reply.has_begin()) {
+    const v1::ReplicateBegin& begin = reply.begin();
+    if (begin.set_aside()) {
+      RETURN_IF_ERROR(directory_->SetAside());
+      spdlog::warn("{}: {}: it was moved to {}/set_aside, and is copied anew", options_.state_dir, begin.reason(),
+                   options_.state_dir);
+    }
+    RETURN_IF_ERROR(directory_->Begin(begin.place()));
+    const core::MutexLock lock(mutex_);
+    run_ = begin.run();
+    bytes_ = 0;
+    first_copy_bytes_ = begin.bytes();
+    mirrored_ = directory_->mark().sequence;
+    heard_ms_ = clock_.NowMs();
+    return absl::OkStatus();
+  }
+  const MirrorPiece piece = PieceOf(reply);
+  const bool is_first = piece.mark.sequence > 0 && directory_->mark().sequence == 0;
+  if (piece.mark.sequence > 0 || !piece.name.empty()) RETURN_IF_ERROR(directory_->Take(piece));
+  if (is_first) spdlog::info("the first copy of {} is whole", options_.leader.Text());
+  answer.set_mirrored(piece.mark.sequence);
+  const core::MutexLock lock(mutex_);
+  mirrored_ = directory_->mark().sequence;
+  bytes_ += std::ssize(piece.bytes);
+  heard_ms_ = clock_.NowMs();
+  return absl::OkStatus();
+}
+
+absl::Status Standby::Promote(bool leader_is_stopped) {
+  {
+    const core::MutexLock lock(mutex_);
+    if (stopping_) return absl::FailedPreconditionError("it is being promoted, or stops");
+    if (clock_.NowMs() - heard_ms_ < kHeardMs) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the leader at ", options_.leader.Text(), " is heard: stop it first. Nothing was changed"));
+    }
+    if (!leader_is_stopped) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the leader at ", options_.leader.Text(),
+          " is not heard: make sure that it is stopped, and say so with --leader_is_stopped. Nothing was changed"));
+    }
+    if (mirrored_ == 0) {
+      return absl::FailedPreconditionError(absl::StrCat("the first copy of ", options_.leader.Text(), " is not whole: ",
+                                                        bytes_, " of ", first_copy_bytes_, " bytes are here"));
+    }
+  }
+  Stop();
+  RETURN_IF_ERROR(directory_->Promote(/*handed_over=*/false));
+  spdlog::warn("promoted: leads from record {} on", directory_->mark().sequence);
+  promoted_ = true;
+  return absl::OkStatus();
+}
+
+v1::RunDescription Standby::Describe() const {
+  const core::MutexLock lock(mutex_);
+  v1::RunDescription description = run_;
+  description.set_protocol(transport::kProtocol);
+  description.set_run_id(options_.run_id);
+  description.set_shard(options_.shard.index);
+  description.set_num_shards(options_.shard.count);
+  description.set_standby_of(options_.leader.Text());
+  return description;
+}
+
+std::string Standby::Progress() const {
+  const core::MutexLock lock(mutex_);
+  const bool heard = clock_.NowMs() - heard_ms_ < kHeardMs;
+  if (!heard) return absl::StrCat("a standby of ", options_.leader.Text(), ", which is not heard: ", said_);
+  if (mirrored_ == 0) {
+    return absl::StrFormat(
+        "a standby of %s: its first copy is at %.0f %%", options_.leader.Text(),
+        100.0 * static_cast<double>(bytes_) / static_cast<double>(std::max<int64_t>(1, first_copy_bytes_)));
+  }
+  return absl::StrCat("a standby of ", options_.leader.Text(), ": has all up to record ", mirrored_);
+}
+
+std::unique_ptr<CallService> NewStandbyService(Standby* standby, Gate* gate) {
+  auto service = std::make_unique<CallService>(gate, /*lineage=*/"");
+  service->Add<v1::SiteMessage, v1::CoordinatorMessage>(
+      "Control",
+      [=](const Peer& peer, const v1::SiteMessage& message, v1::CoordinatorMessage& answer) -> absl::Status {
+        if (!message.has_join()) return absl::InvalidArgumentError("expected Join");
+        RETURN_IF_ERROR(gate->ControlBytes(peer, static_cast<int64_t>(message.ByteSizeLong())));
+        answer.mutable_refused()->set_reason(
+            absl::StrCat("this is a standby; the leader is at ", standby->options().leader.Text()));
+        answer.mutable_refused()->set_retry_after_ms(kAskAgainMs);
+        return absl::OkStatus();
+      },
+      core::kMaxControlMessageBytes);
+  service->Add<v1::DescribeRequest, v1::RunDescription>(
+      "Describe", [=](const Peer& peer, const v1::DescribeRequest& request, v1::RunDescription& description) {
+        RETURN_IF_ERROR(gate->Question(peer, request.context().site()));
+        RETURN_IF_ERROR(standby->CheckContext(request.context()));
+        description = standby->Describe();
+        return absl::OkStatus();
+      });
+  service->Add<v1::PromoteRequest, v1::PromoteResponse>(
+      "Promote", [=](const Peer& peer, const v1::PromoteRequest& request, v1::PromoteResponse& response) {
+        RETURN_IF_ERROR(gate->Command(peer, "Promote"));
+        RETURN_IF_ERROR(standby->CheckContext(request.context()));
+        RETURN_IF_ERROR(standby->Promote(request.leader_is_stopped()));
+        response.set_said("promoted");
+        return absl::OkStatus();
+      });
+  service->AnswerAside("Promote");
+  return service;
+}
+
+}  // namespace causeway::server

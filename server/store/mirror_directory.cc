@@ -1,0 +1,207 @@
+#include "server/store/mirror_directory.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "core/check.h"
+#include "formats/atomic_file.h"
+#include "formats/file_digest.h"
+#include "server/store/snapshots.h"
+#include "server/store/state_log.h"
+
+namespace causeway::server {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFolders[] = {"snapshots", "segments", "log"};
+constexpr int kTermBits = 32, kPlaceBits = 24;
+
+std::string NotePath(const std::string& state_dir) { return state_dir + "/standby.json"; }
+std::string HighWaterPath(const std::string& state_dir) { return state_dir + "/high_water"; }
+
+bool IsNumbered(const std::string& name, std::string_view extension) {
+  const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+  return digits > 0 && name.substr(digits) == extension;
+}
+
+absl::Status CheckName(const std::string& name) {
+  const std::vector<std::string> parts = absl::StrSplit(name, '/');
+  const bool known = parts.size() == 2 && ((parts[0] == "log" && IsNumbered(parts[1], ".log")) ||
+                                           (parts[0] == "segments" && IsNumbered(parts[1], ".segment")) ||
+                                           (parts[0] == "snapshots" && IsSnapshotFileName(parts[1])));
+  if (known) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("expected the name of a log, segment or snapshot, got ", name));
+}
+
+// A record of which a part is missing counts for nothing; the leader sends it again.
+absl::Status CutTornRecord(const std::string& path) {
+  ASSIGN_OR_RETURN(const formats::FileDescriptor file, formats::OpenRegularFile(path));
+  ASSIGN_OR_RETURN(const int64_t size, formats::FileSize(file, path));
+  ASSIGN_OR_RETURN(const LogEnd end, FindLogEnd(size, [&](int64_t offset, std::span<std::byte> bytes) {
+                     return formats::ReadAt(file, path, offset, bytes);
+                   }));
+  if (end.offset == size) return absl::OkStatus();
+  return ::truncate(path.c_str(), end.offset) == 0 ? absl::OkStatus() : formats::FileError("cut", path);
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<StandbyNote>> ReadStandbyNote(const std::string& state_dir) {
+  const std::string path = NotePath(state_dir);
+  if (!formats::Exists(path)) return std::nullopt;
+  ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path, 1 << 16));
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  try {
+    return StandbyNote{json.at("leader"), json.at("place"), json.at("promoted"), json.at("handed_over")};
+  } catch (const std::exception& error) {
+    return absl::DataLossError(absl::StrCat(path, " is damaged: ", error.what()));
+  }
+}
+
+absl::Status RemoveStandbyNote(const std::string& state_dir) {
+  const std::string path = NotePath(state_dir);
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return formats::FileError("remove", path);
+  return formats::SyncFolderOf(path);
+}
+
+uint64_t EpochOfPromotion(uint64_t last, int place) {
+  return (((last >> kTermBits) + 1) << kTermBits) + (static_cast<uint64_t>(place) << kPlaceBits);
+}
+
+absl::StatusOr<std::unique_ptr<MirrorDirectory>> MirrorDirectory::Open(const std::string& path,
+                                                                       const std::string& leader) {
+  ASSIGN_OR_RETURN(auto directory, StateDirectory::Open(path));
+  ASSIGN_OR_RETURN(const std::optional<StandbyNote> note, ReadStandbyNote(path));
+  if (note && note->promoted) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "--standby_of: ", path, " was promoted, and leads: start it without --standby_of. Nothing was changed"));
+  }
+  const formats::NumberedFiles logs = StateLog::Files(path);
+  RETURN_IF_ERROR(formats::MakePrivateFolder(logs.folder));
+  if (note) {
+    for (const int64_t number : logs.Numbers()) RETURN_IF_ERROR(CutTornRecord(logs.Path(number)));
+  }
+  std::unique_ptr<MirrorDirectory> mirror(new MirrorDirectory(std::move(directory), note.value_or(StandbyNote{})));
+  mirror->note_.leader = leader;
+  ASSIGN_OR_RETURN(const HighWater::Found marks, HighWater::Read(HighWaterPath(path)));
+  if (note) mirror->mark_ = marks.mark;  // a leader's own is ahead of what it has synced of a copy
+  return mirror;
+}
+
+absl::StatusOr<std::vector<MirrorFile>> MirrorDirectory::Files() const {
+  std::vector<MirrorFile> files;
+  for (const char* folder : kFolders) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> names, formats::NamesIn(Path(folder)));
+    for (const std::string& file : names) {
+      const std::string name = absl::StrCat(folder, "/", file);
+      if (!CheckName(name).ok()) continue;
+      ASSIGN_OR_RETURN(const formats::FileDigest digest, formats::DigestOfFile(Path(name)));
+      files.push_back({name, digest.bytes, digest.hash});
+    }
+  }
+  return files;
+}
+
+absl::Status MirrorDirectory::SetAside() {
+  const formats::NumberedFiles aside{Path("set_aside"), ""};
+  RETURN_IF_ERROR(formats::MakePrivateFolder(aside.folder));
+  const std::vector<int64_t> numbers = aside.Numbers();
+  const std::string to = aside.Path(numbers.empty() ? 1 : numbers.back() + 1);
+  RETURN_IF_ERROR(formats::MakePrivateFolder(to));
+  high_water_.reset();
+  unsynced_.clear();
+  mark_ = {};
+  for (const char* name : {"high_water", "journal.sqlite", "snapshots", "segments", "log"}) {  // the mark first
+    std::error_code error;
+    if (formats::Exists(Path(name))) fs::rename(Path(name), absl::StrCat(to, "/", name), error);
+    if (error)
+      return absl::UnavailableError(absl::StrCat("cannot move ", Path(name), " to ", to, ": ", error.message()));
+  }
+  for (const char* folder : kFolders) RETURN_IF_ERROR(formats::MakePrivateFolder(Path(folder)));
+  return formats::SyncFolderOf(Path("log"));
+}
+
+absl::Status MirrorDirectory::WriteNote() const {
+  const nlohmann::json json = {{"leader", note_.leader},
+                               {"place", note_.place},
+                               {"promoted", note_.promoted},
+                               {"handed_over", note_.handed_over}};
+  return formats::WriteFileAtomically(NotePath(directory_->path()), json.dump() + "\n");
+}
+
+absl::Status MirrorDirectory::Begin(int place) {
+  unsynced_.clear();
+  removed_.clear();
+  note_.place = place;
+  return WriteNote();
+}
+
+absl::StatusOr<const formats::FileDescriptor*> MirrorDirectory::FileFor(const MirrorPiece& piece) {
+  const std::string path = Path(piece.name);
+  auto found = unsynced_.find(piece.name);
+  if (found == unsynced_.end()) {
+    const bool is_new = !formats::Exists(path);
+    formats::FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+    if (!file.is_open()) return formats::FileError("open", path);
+    if (is_new) folders_.insert(path);
+    found = unsynced_.emplace(piece.name, std::move(file)).first;
+  }
+  if (piece.offset == 0 && ::ftruncate(found->second.get(), 0) != 0) return formats::FileError("cut", path);
+  ASSIGN_OR_RETURN(const int64_t size, formats::FileSize(found->second, path));
+  if (size == piece.offset) return &found->second;
+  return absl::OutOfRangeError(
+      absl::StrCat(path, ": expected bytes from ", size, " on, got those from ", piece.offset, " on"));
+}
+
+absl::Status MirrorDirectory::Take(const MirrorPiece& piece) {
+  if (piece.mark.sequence > 0) return Mark(piece.mark);
+  RETURN_IF_ERROR(CheckName(piece.name));
+  if (piece.removed) {
+    removed_.insert(piece.name);
+    return absl::OkStatus();
+  }
+  removed_.erase(piece.name);
+  ASSIGN_OR_RETURN(const formats::FileDescriptor* const file, FileFor(piece));
+  if (::lseek(file->get(), piece.offset, SEEK_SET) < 0) return formats::FileError("write", Path(piece.name));
+  return formats::WriteAll(*file, Path(piece.name), std::as_bytes(std::span(piece.bytes)));
+}
+
+absl::Status MirrorDirectory::Mark(const LogMark& mark) {
+  for (const auto& [name, file] : unsynced_) {
+    if (::fdatasync(file.get()) != 0) return formats::FileError("sync", Path(name));
+  }
+  unsynced_.clear();
+  for (const std::string& path : folders_) RETURN_IF_ERROR(formats::SyncFolderOf(path));
+  folders_.clear();
+  if (!high_water_) {
+    ASSIGN_OR_RETURN(high_water_, HighWater::Open(HighWaterPath(directory_->path())));
+  }
+  RETURN_IF_ERROR(high_water_->Write(mark));
+  mark_ = mark;
+  for (const std::string& name : removed_) {
+    if (::unlink(Path(name).c_str()) != 0 && errno != ENOENT) return formats::FileError("remove", Path(name));
+  }
+  removed_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status MirrorDirectory::Promote(bool handed_over) {
+  if (mark_.sequence == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the first copy of ", note_.leader, " is not whole: there is nothing to lead from"));
+  }
+  note_.promoted = true;
+  note_.handed_over = handed_over;
+  return WriteNote();
+}
+
+}  // namespace causeway::server

@@ -1,0 +1,78 @@
+// The directory of a standby: a copy of its leader's, true up to its mark.
+//
+//   MirrorPiece ── Take ─► log/, segments/, snapshots/ ─ a mark: fdatasync of all that it took ─► high_water ─► removals
+//
+// <state_dir>/standby.json says that it is a copy, so that no coordinator starts on it as it is, and whether it was
+// promoted: then an ordinary start reads the log up to the mark (Journal::Open), and may lack what came after. Beyond the
+// mark anything may be missing. One owner at a time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "formats/posix_file.h"
+#include "server/store/high_water.h"
+#include "server/store/mirror_feed.h"
+#include "server/store/state_directory.h"
+
+namespace causeway::server {
+
+// The contents of standby.json.
+struct StandbyNote {
+  std::string leader;        // HOST:PORT of the coordinator whose copy it is
+  int place = 1;             // in the leader's list of standbys, from 1 on
+  bool promoted = false;     // it is to lead
+  bool handed_over = false;  // it has everything: the leader has said so, and ended
+};
+
+// Nothing: the directory is no standby's. DATA_LOSS: the file is damaged.
+absl::StatusOr<std::optional<StandbyNote>> ReadStandbyNote(const std::string& state_dir);
+absl::Status RemoveStandbyNote(const std::string& state_dir);
+
+// The epoch of a promotion: later than any that the leader's next starts would take, and another one for each place in
+// its list of standbys, so that two that are promoted apart differ.
+uint64_t EpochOfPromotion(uint64_t last, int place);
+
+class MirrorDirectory {
+ public:
+  // Takes the lock. The log is cut behind its last whole record. FAILED_PRECONDITION: another process runs there, or it
+  // was promoted.
+  static absl::StatusOr<std::unique_ptr<MirrorDirectory>> Open(const std::string& path, const std::string& leader);
+
+  absl::StatusOr<std::vector<MirrorFile>> Files() const;  // all that is here, for the leader to compare; reads them
+  absl::Status SetAside();                                // moves all of that to set_aside/N
+  absl::Status Begin(int place);                          // from here on the directory is a copy: writes the note
+
+  // INVALID_ARGUMENT: no file of a state has such a name; OUT_OF_RANGE: the bytes do not follow those that are here.
+  // With a mark: returns when all before it is on the disk, and noted.
+  absl::Status Take(const MirrorPiece& piece);
+
+  const LogMark& mark() const { return mark_; }  // sequence 0: the first copy is not whole
+  // FAILED_PRECONDITION: there is no mark. Afterwards only an ordinary start may follow.
+  absl::Status Promote(bool handed_over);
+
+ private:
+  MirrorDirectory(std::unique_ptr<StateDirectory> directory, StandbyNote note)
+      : directory_(std::move(directory)), note_(std::move(note)) {}
+  std::string Path(const std::string& name) const { return directory_->path() + "/" + name; }
+  absl::StatusOr<const formats::FileDescriptor*> FileFor(const MirrorPiece& piece);
+  absl::Status Mark(const LogMark& mark);
+  absl::Status WriteNote() const;
+
+  const std::unique_ptr<StateDirectory> directory_;
+  StandbyNote note_;
+  std::map<std::string, formats::FileDescriptor> unsynced_;  // by name
+  std::set<std::string> folders_;                            // with files that are new
+  std::set<std::string> removed_;                            // at the next mark
+  std::optional<HighWater> high_water_;
+  LogMark mark_;
+};
+
+}  // namespace causeway::server

@@ -1,0 +1,70 @@
+"""A standby mirrors its leader's state, and leads the run when the leader's machine is gone."""
+
+import random
+import shutil
+import time
+import unittest
+
+from harness import DONE, DigestBook, EndToEndTest, eventually, synthetic
+
+SITES = {"asia": 0.25, "eu": 1.0, "us": 0.5}
+SHAPES = [[100], [257], [3, 1500], [5000]]
+SEED = 11
+REFUSED = 3
+
+
+def config_of(**sections):
+    return synthetic(SITES, SHAPES, model={"step_ms": 8, "init": "seeded", "gradient": {"kind": "noise"}},
+                     sync={"sync_every": 10, "num_fragments": 4, "fragment_sync_delay": 1,
+                           "fragment_update_alpha": 0.5},
+                     codec={"up": "int4", "down": "int4", "feedback_up": 1, "feedback_down": 1}, **sections)
+
+
+class StandbyTest(EndToEndTest):
+    def with_standby(self, config):
+        """A run whose leader has a standby that has all, and sites that know both addresses."""
+        run = self.new_run(config)
+        run.start_coordinator()
+        standby = run.standby()
+        standby.start_coordinator(f"--standby_of={run.grpc}")
+        for site in SITES:
+            run.start_worker(site, f"--coordinator={run.grpc}|{standby.grpc}")
+        return run, standby
+
+    def promote(self, standby, *flags):
+        command = standby.program("ctl-promote", "causewayctl", "promote", f"--at={standby.grpc}", *flags)
+        return command.wait(), command.log()
+
+    def promote_when_silent(self, standby):
+        def promoted():
+            code, self.said = self.promote(standby, "--leader_is_stopped")
+            return code == DONE
+
+        eventually(promoted, "the standby is promoted")
+        eventually(lambda: standby.status() and standby.status().get("fragments"), "the standby leads")
+
+    def test_a_run_whose_leader_is_gone_with_its_directory_goes_on_at_its_standby(self):
+        run, standby = self.with_standby(config_of(run={"steps": 300}))
+        eventually(lambda: run.newest() >= 3 and "is whole" in standby.coordinator.log(), "rounds, and a first copy")
+        time.sleep(random.Random(SEED).uniform(0, 0.1))  # waits for nothing: a moment within the next rounds
+        code, said = self.promote(standby, "--leader_is_stopped")
+        self.assertEqual(code, REFUSED, said)
+        self.assertIn("is heard", said)
+        run.coordinator.kill()
+        shutil.rmtree(run.state_dir)
+        before = time.monotonic()
+        self.promote_when_silent(standby)
+        versions = [fragment["version"] for fragment in standby.status()["fragments"]]
+        eventually(lambda: all(now["version"] > then for now, then in zip(standby.status()["fragments"], versions)),
+                   "rounds of each fragment after the promotion")
+        print(f"first rounds {time.monotonic() - before:.1f} s after the leader's end")
+        self.assertEqual(standby.status()["epoch"] >> 32, 1)
+        book = DigestBook()
+        run.grpc, run.http, run.state_dir, run.coordinator = (standby.grpc, standby.http, standby.state_dir,
+                                                              standby.coordinator)
+        book.until_done(run)
+        run.stop_coordinator()
+
+
+if __name__ == "__main__":
+    unittest.main()
