@@ -75,6 +75,7 @@ constexpr char kUsage[] =
     "Keeps one model in step across sites. SIGTERM saves the state; started again, it goes on from there.\n";
 
 constexpr int kOwnThreads = 15;  // journal, merges, scrubber, signals, log, followers, connections, long answers
+constexpr int64_t kHandOverMs = 10'000;
 constexpr int64_t kTickMs = 25;  // leases, graces, the end of the run
 
 // The config of the stored run, if run.yaml describes that run.
@@ -225,6 +226,17 @@ absl::Status TellAddresses(const core::RunConfig& config, const server::Listenin
   return absl::OkStatus();
 }
 
+// The standby has heard all, or had the time for it. True: the run is the standby's.
+bool HandedOver(const server::Journal& journal) {
+  if (!absl::IsAborted(journal.status())) return false;
+  const int64_t until_ms = core::SystemClock().NowMs() + kHandOverMs;
+  while (!journal.mirrors().all().empty() && core::SystemClock().NowMs() < until_ms) {
+    if (ctl::WaitForStopSignal(kTickMs)) break;
+  }
+  spdlog::info("{}", std::string(journal.status().message()));
+  return true;
+}
+
 // Ends a run properly: decided rounds are merged, snapshots saved.
 int Finish(server::RunExchange& coordinator) {
   absl::Status status = coordinator.status();
@@ -266,8 +278,9 @@ absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::st
   }
   board.SetNotReady(lacks_its_end ? "completes its state from the sites'" : "stops");
   follower.reset();
+  const bool handed_over = HandedOver(*journal);
   grpc_server.reset();
-  result = Finish(*coordinator);
+  result = handed_over ? ctl::kDone : Finish(*coordinator);
   return lacks_its_end && result == ctl::kDone;
 }
 

@@ -204,6 +204,7 @@ constexpr FieldLimit kLimits[] = {
     Text("ReplicateMessage.software_version", kWords),
     Many(kStateFiles, Anything("ReplicateMessage.files")),
     Anything("ReplicateMessage.mirrored"),
+    Anything("ReplicateMessage.wants_to_lead"),
     Text("MirrorFile.name", kName),
     Integer("MirrorFile.bytes", 0, kAnyCount),
     Anything("MirrorFile.digest"),

@@ -76,7 +76,8 @@ absl::StatusOr<SiteTokens> SiteTokens::Parse(const std::string& text, const std:
     if (!identity.ok()) return wrong(identity.status().message());
     if (!IsNameOf(identity->role, identity->name)) {
       return wrong(
-          "expected a site's name before role site, shard:NAME before shard, and operator:NAME or operator "
+          "expected a site's name before role site, shard:NAME before shard, standby:NAME before standby, and "
+          "operator:NAME or operator "
           "before watch, operate and admin");
     }
     Sha256 sha{};
@@ -190,18 +191,20 @@ absl::StatusOr<Identity> Authorizer::TokenOwner(const Peer& peer) {
       "no name has this token: give the --token_file whose SHA-256 stands in the coordinator's --site_tokens");
 }
 
-// An operator's or a shard's role is the certificate's organizational unit; that of `operator` alone may be left out.
+// An operator's, a shard's or a standby's role is the certificate's organizational unit; that of `operator` alone may be left out.
 absl::StatusOr<Identity> Authorizer::CertificateOwner(const Peer& peer) const {
   if (peer.names.empty()) return absl::UnauthenticatedError("the certificate has no name");
-  const auto other = std::ranges::find_if(
-      peer.names, [](const std::string& name) { return IsNameOf(Role::kAdmin, name) || IsNameOf(Role::kShard, name); });
+  const auto other = std::ranges::find_if(peer.names, [](const std::string& name) {
+    return IsNameOf(Role::kAdmin, name) || IsNameOf(Role::kShard, name) || IsNameOf(Role::kStandby, name);
+  });
   if (other == peer.names.end()) return Identity{peer.names.front(), Role::kSite};
   if (*other == "operator" && peer.unit.empty()) return Identity{*other, Role::kAdmin};
   const std::optional<Role> role = RoleOf(peer.unit);
   if (role && IsNameOf(*role, *other)) return Identity{*other, *role};
-  return absl::PermissionDeniedError(absl::StrCat("the certificate of ", *other, " has no role: expected ",
-                                                  IsNameOf(Role::kShard, *other) ? "shard" : "watch, operate or admin",
-                                                  " as its organizational unit, got '", absl::CEscape(peer.unit), "'"));
+  return absl::PermissionDeniedError(
+      absl::StrCat("the certificate of ", *other, " has no role: expected ",
+                   IsNameOf(Role::kAdmin, *other) ? "watch, operate or admin" : other->substr(0, other->find(':')),
+                   " as its organizational unit, got '", absl::CEscape(peer.unit), "'"));
 }
 
 absl::Status Authorizer::CheckCertificate(const Peer& peer, const std::string& claimed) const {
@@ -221,8 +224,8 @@ absl::StatusOr<std::optional<Identity>> Authorizer::Identify(const Peer& peer) {
 
 absl::Status Authorizer::CheckSite(const Peer& peer, const core::SiteId& site) {
   if (IsNameOf(Role::kAdmin, site) || IsNameOf(Role::kShard, site)) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("expected the name of a site, got '", site, "', which is reserved for operators and shards"));
+    return absl::PermissionDeniedError(absl::StrCat("expected the name of a site, got '", site,
+                                                    "', which is reserved for operators, shards and standbys"));
   }
   if (everybody()) return absl::OkStatus();
   RETURN_IF_ERROR(CheckRevoked(peer));

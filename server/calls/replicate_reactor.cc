@@ -29,10 +29,12 @@ class ReplicateReactor final : public GatedCall {
     if (const absl::Status read = transport::ReadMessage(incoming_, &message); !read.ok()) return End(read);
     if (thread_.joinable()) {
       feed_->Acknowledged(message.mirrored());
+      if (message.wants_to_lead()) HandOver();
       return ReadOn();
     }
     Spoke();
     if (const absl::Status status = Check(message); !status.ok()) return End(status);
+    address_ = message.address();
     thread_ = core::Thread([this, message = std::move(message)] {
       End(Send(message));
       exchange_->journal().mirrors().End(feed_);
@@ -45,6 +47,12 @@ class ReplicateReactor final : public GatedCall {
     RETURN_IF_ERROR(exchange_->admission().CheckContext(context));
     if (!message.address().empty()) return absl::OkStatus();
     return absl::InvalidArgumentError("expected the standby's HOST:PORT (--advertise)");
+  }
+
+  void HandOver() {
+    spdlog::info("hands over to the standby at {}", address_);
+    exchange_->journal().HandOver(address_);
+    feed_->Finish();
   }
 
   absl::Status Send(const v1::ReplicateMessage& message) {
@@ -63,8 +71,14 @@ class ReplicateReactor final : public GatedCall {
     *begin.mutable_run() = exchange_->Describe();
     spdlog::info("the standby at {} follows: {} bytes to copy", message.address(), begin.bytes());
     while (Write(reply)) {
-      ASSIGN_OR_RETURN(const MirrorPiece piece, feed_->Next());
+      const absl::StatusOr<MirrorPiece> next = feed_->Next();
       reply.Clear();
+      if (absl::IsOutOfRange(next.status())) {
+        reply.set_handed_over(true);
+        Write(reply);
+        return absl::OkStatus();
+      }
+      ASSIGN_OR_RETURN(const MirrorPiece piece, next);
       reply.set_name(piece.name);
       reply.set_offset(piece.offset);
       reply.set_contents(piece.bytes);
@@ -101,6 +115,7 @@ class ReplicateReactor final : public GatedCall {
 
   RunExchange* const exchange_;
   const std::shared_ptr<MirrorFeed> feed_;
+  std::string address_;  // of the standby; OnReadDone's alone
   grpc::ByteBuffer outgoing_;
   core::Condition changed_;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;

@@ -15,6 +15,7 @@ namespace causeway::server {
 namespace {
 
 constexpr int64_t kAskAgainMs = 1'000;
+constexpr auto kHandOver = std::chrono::seconds(15);
 
 // The leader rejects this standby, or what it asks for.
 bool IsFinal(const absl::Status& status) {
@@ -125,8 +126,13 @@ absl::Status Standby::CopyOnce() {
     while (status.ok() && stream->Read(&reply)) {
       v1::ReplicateMessage answer;
       status = Receive(reply, answer);
-      if (status.ok() && answer.mirrored() > 0)
-        stream->Write(answer);  // a stream that is over says so at the next Read
+      if (!status.ok()) break;
+      {
+        const core::MutexLock lock(mutex_);
+        answer.set_wants_to_lead(std::exchange(wants_to_lead_, false));
+      }
+      // A stream that is over says so at the next Read.
+      if (answer.mirrored() > 0 || answer.wants_to_lead()) stream->Write(answer);
     }
   }
   if (!status.ok()) call.TryCancel();
@@ -156,6 +162,7 @@ absl::Status Standby::Receive(const v1::ReplicateReply& reply, v1::ReplicateMess
     heard_ms_ = clock_.NowMs();
     return absl::OkStatus();
   }
+  if (reply.handed_over()) return Lead(/*handed_over=*/true);
   const MirrorPiece piece = PieceOf(reply);
   const bool is_first = piece.mark.sequence > 0 && directory_->mark().sequence == 0;
   if (piece.mark.sequence > 0 || !piece.name.empty()) RETURN_IF_ERROR(directory_->Take(piece));
@@ -171,25 +178,46 @@ absl::Status Standby::Receive(const v1::ReplicateReply& reply, v1::ReplicateMess
 absl::Status Standby::Promote(bool leader_is_stopped) {
   {
     const core::MutexLock lock(mutex_);
+    const bool heard = clock_.NowMs() - heard_ms_ < kHeardMs;
+    const std::string leader = absl::StrCat("the leader at ", options_.leader.Text());
     if (stopping_) return absl::FailedPreconditionError("it is being promoted, or stops");
-    if (clock_.NowMs() - heard_ms_ < kHeardMs) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the leader at ", options_.leader.Text(), " is heard: stop it first. Nothing was changed"));
-    }
-    if (!leader_is_stopped) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the leader at ", options_.leader.Text(),
-          " is not heard: make sure that it is stopped, and say so with --leader_is_stopped. Nothing was changed"));
-    }
     if (mirrored_ == 0) {
-      return absl::FailedPreconditionError(absl::StrCat("the first copy of ", options_.leader.Text(), " is not whole: ",
-                                                        bytes_, " of ", first_copy_bytes_, " bytes are here"));
+      return absl::FailedPreconditionError(absl::StrCat(leader, " is not copied yet: ", bytes_, " of ",
+                                                        first_copy_bytes_, " bytes are here. Nothing was changed"));
+    }
+    if (heard && leader_is_stopped) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          leader, " is heard, so it is not stopped: without --leader_is_stopped it hands over. Nothing was changed"));
+    }
+    if (!heard && !leader_is_stopped) {
+      return absl::FailedPreconditionError(absl::StrCat(leader,
+                                                        " is not heard: make sure that it is stopped, and say so "
+                                                        "with --leader_is_stopped. Nothing was changed"));
     }
   }
+  if (!leader_is_stopped) return AskToLead();
   Stop();
-  RETURN_IF_ERROR(directory_->Promote(/*handed_over=*/false));
-  spdlog::warn("promoted: leads from record {} on", directory_->mark().sequence);
+  return Lead(/*handed_over=*/false);
+}
+
+absl::Status Standby::AskToLead() {
+  core::MutexLock lock(mutex_);
+  wants_to_lead_ = true;  // with the answer to the next message, of which there is one a second at least
+  lock.WaitFor(changed_, kHandOver, [this] { return promoted_.load(); });
+  if (promoted_) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("the leader at ", options_.leader.Text(), " has not handed over within 15 s: look at its log"));
+}
+
+// Nothing else touches the directory any more.
+absl::Status Standby::Lead(bool handed_over) {
+  RETURN_IF_ERROR(directory_->Promote(handed_over));
+  spdlog::warn("leads from record {} on{}", directory_->mark().sequence,
+               handed_over ? ", which is all that its leader had" : "");
+  const core::MutexLock lock(mutex_);
+  stopping_ = true;
   promoted_ = true;
+  changed_.NotifyAll();
   return absl::OkStatus();
 }
 

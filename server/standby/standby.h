@@ -40,8 +40,8 @@ class Standby {
   // Begins. `address`: HOST:PORT by which sites reach this one. `grpc`, `http`: where it listens, for addresses.json.
   absl::Status Follow(const std::string& address, const std::string& grpc, const std::string& http);
 
-  // Ends the copy; `done` becomes true. FAILED_PRECONDITION: the leader is heard, so that it is not stopped, or the first
-  // copy is not whole.
+  // Ends the copy; `promoted` becomes true. A leader that is heard hands over, unless it is said to be stopped.
+  // FAILED_PRECONDITION: that is not so, or the first copy is not whole. UNAVAILABLE: the leader has not handed over yet.
   absl::Status Promote(bool leader_is_stopped);
   v1::RunDescription Describe() const;
   std::string Progress() const;  // "12 records from 10.0.0.1:7077, the last 0.2 s ago"
@@ -56,6 +56,8 @@ class Standby {
   void Run();
   absl::Status CopyOnce();
   absl::Status Receive(const v1::ReplicateReply& reply, v1::ReplicateMessage& answer);
+  absl::Status Lead(bool handed_over);
+  absl::Status AskToLead();
   bool Stopping() const;
   void Stop();
 
@@ -68,6 +70,7 @@ class Standby {
   mutable core::Mutex mutex_;
   core::Condition changed_;
   grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // of the open stream
+  bool wants_to_lead_ ABSL_GUARDED_BY(mutex_) = false;              // with the next message
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t heard_ms_ ABSL_GUARDED_BY(mutex_) = -kHeardMs;
   std::string said_ ABSL_GUARDED_BY(mutex_) = "has not reached it yet";

@@ -320,6 +320,11 @@ absl::StatusOr<int> Journal::Mirror(const std::shared_ptr<MirrorFeed>& feed, con
   return static_cast<int>(std::ranges::find(standbys, address) - standbys.begin()) + 1;
 }
 
+void Journal::HandOver(const std::string& standby) {
+  queue_->Add({.handed_to = standby});
+  AddAndWait({.end = absl::AbortedError(absl::StrCat("the run was handed over to ", standby))}).IgnoreError();
+}
+
 MirrorFeeds& Journal::mirrors() const { return *files_->mirrors; }
 
 }  // namespace causeway::server

@@ -124,6 +124,8 @@ class Journal {
   // address (its HOST:PORT) among all that the run has known, from 1 on.
   absl::StatusOr<int> Mirror(const std::shared_ptr<MirrorFeed>& feed, const std::string& address);
   MirrorFeeds& mirrors() const;
+  // The last record of this journal: what follows is the standby's. Afterwards `status` is ABORTED, and says so.
+  void HandOver(const std::string& standby);
 
  private:
   Journal(JournalOptions options, std::unique_ptr<JournalFiles> files);

@@ -364,6 +364,7 @@ absl::Status JournalFiles::WriteRows(const JournalItem& item, const JournalOptio
     RETURN_IF_ERROR(WriteMeta(*database, "shard", options.shard.Text()));
     run_config_written = true;
   }
+  if (!item.handed_to.empty()) RETURN_IF_ERROR(WriteMeta(*database, "handed_to", item.handed_to));
   if (!item.standby.empty()) RETURN_IF_ERROR(AddStandby(*database, item.standby));
   if (entry.model) RETURN_IF_ERROR(WriteModel(*database, *entry.model));
   if (item.run) RETURN_IF_ERROR(WriteRun(*database, *item.run));

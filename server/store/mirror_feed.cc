@@ -172,7 +172,7 @@ absl::StatusOr<MirrorPiece> MirrorFeed::Next() {
     {
       core::MutexLock lock(mutex_);
       const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return stopped_ || MarkIsDue() || !places_.empty();
+        return stopped_ || MarkIsDue() || !places_.empty() || (finished_ && acknowledged_ == newest_.sequence);
       };
       if (!lock.WaitFor(changed_, std::chrono::milliseconds(kBeatMs), ready)) return MirrorPiece();
       if (stopped_) return absl::CancelledError("the stream has ended");
@@ -181,6 +181,7 @@ absl::StatusOr<MirrorPiece> MirrorFeed::Next() {
         marked_ms_ = clock_.NowMs();
         return MirrorPiece{.name = "", .bytes = "", .mark = marked_};
       }
+      if (places_.empty()) return absl::OutOfRangeError("the standby has all");
       part = Take();
     }
     if (!part) continue;
@@ -200,6 +201,13 @@ void MirrorFeed::Acknowledged(uint64_t sequence) {
   const core::MutexLock lock(mutex_);
   acknowledged_ = std::max(acknowledged_, sequence);
   while (!moments_.empty() && moments_.front().sequence <= acknowledged_) moments_.pop_front();
+  changed_.NotifyAll();
+}
+
+void MirrorFeed::Finish() {
+  const core::MutexLock lock(mutex_);
+  finished_ = true;
+  changed_.NotifyAll();
 }
 
 void MirrorFeed::Stop() {

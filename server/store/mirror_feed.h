@@ -76,8 +76,10 @@ class MirrorFeed {
   void Swept(const std::set<std::string>& present);       // all others are gone
 
   // ---- The stream ----
-  absl::StatusOr<MirrorPiece> Next();  // blocks; CANCELLED: Stop was called
+  // Blocks. CANCELLED: Stop was called; OUT_OF_RANGE: the standby has all, and no more comes (Finish).
+  absl::StatusOr<MirrorPiece> Next();
   void Acknowledged(uint64_t sequence);
+  void Finish();  // the journal has ended
   void Stop();
 
   MirrorFigures figures() const;
@@ -113,6 +115,7 @@ class MirrorFeed {
   std::deque<Moment> moments_ ABSL_GUARDED_BY(mutex_);  // when records came that are not acknowledged
   uint64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t unsent_ ABSL_GUARDED_BY(mutex_) = 0, total_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

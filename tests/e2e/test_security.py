@@ -208,7 +208,7 @@ class IntruderTest(SecurityTest):
             ("c", [*self.tls("c"), b_token], REFUSED, "the certificate is that of c, not of b"),
             ("a", self.identity("b"), REFUSED, "not of a: a peer may use only its own name"),
             ("b", [*self.tls("c"), b_token], REFUSED, "the certificate is that of c, not of b"),
-            ("operator", self.identity("operator"), REFUSED, "reserved for operators and shards"),
+            ("operator", self.identity("operator"), REFUSED, "reserved for operators, shards and standbys"),
             ("a", self.tls("a", foreign), UNREACHABLE, "refuses our certificate"),
             ("a", [], UNREACHABLE, "the coordinator speaks TLS"),
         ]

@@ -52,18 +52,36 @@ class StandbyTest(EndToEndTest):
         self.assertIn("is heard", said)
         run.coordinator.kill()
         shutil.rmtree(run.state_dir)
-        before = time.monotonic()
         self.promote_when_silent(standby)
+        self.goes_on_at(standby, run)
+
+    def goes_on_at(self, standby, run):
         versions = [fragment["version"] for fragment in standby.status()["fragments"]]
         eventually(lambda: all(now["version"] > then for now, then in zip(standby.status()["fragments"], versions)),
                    "rounds of each fragment after the promotion")
-        print(f"first rounds {time.monotonic() - before:.1f} s after the leader's end")
         self.assertEqual(standby.status()["epoch"] >> 32, 1)
-        book = DigestBook()
         run.grpc, run.http, run.state_dir, run.coordinator = (standby.grpc, standby.http, standby.state_dir,
                                                               standby.coordinator)
-        book.until_done(run)
-        run.stop_coordinator()
+        DigestBook().until_done(run)
+
+    def test_a_run_that_is_handed_over_has_the_bits_of_an_undisturbed_one(self):
+        config = config_of(run={"steps": 300})
+        undisturbed = self.new_run(config)
+        undisturbed.start_coordinator()
+        undisturbed.start_workers(*SITES)
+        run, standby = self.with_standby(config)
+        eventually(lambda: run.newest() >= 3, "rounds")
+        leader = run.coordinator
+        code, said = self.promote(standby)
+        self.assertEqual(code, DONE, said)
+        self.assertEqual(leader.wait(), DONE, leader.log())
+        self.assertIn("handed over to " + standby.grpc, leader.log())
+        eventually(lambda: standby.status() and standby.status().get("fragments"), "the standby leads")
+        self.goes_on_at(standby, run)
+        undisturbed.await_done()
+        for site in SITES:
+            self.assert_same_bits(undisturbed.local(site), run.local(site), site)
+        self.assert_same_bits(undisturbed.export(), run.export(), "export")
 
 
 if __name__ == "__main__":
