@@ -144,7 +144,7 @@ absl::StatusOr<std::vector<Client>> MakeClients() {
                      transport::ParseAddresses("--coordinator", std::string(text)));
     ASSIGN_OR_RETURN(const transport::ChannelOptions options, ReadChannelOptions(addresses.front()));
     const bool several = addresses.size() > 1;
-    const auto leader = several ? transport::FindLeader(addresses, options) : std::nullopt;
+    const auto leader = several ? transport::FindLeader(addresses, options).leader : std::nullopt;
     clients.emplace_back(leader.value_or(addresses.front()), options);
   }
   return clients;

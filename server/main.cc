@@ -284,20 +284,28 @@ absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::st
   return lacks_its_end && result == ctl::kDone;
 }
 
+// A start that knows standbys asks them first.
+absl::Status FindLeader(server::Listening& addresses) {
+  if (addresses.advertised.empty()) addresses.advertised = addresses.grpc.Text();
+  if (addresses.leader) return absl::OkStatus();
+  ASSIGN_OR_RETURN(addresses.leader,
+                   server::LeaderElsewhere(absl::GetFlag(FLAGS_state_dir), addresses.advertised, addresses.client));
+  return absl::OkStatus();
+}
+
 // Keeps a copy of the leader's state until it is promoted. CANCELLED: a stop was requested.
 absl::Status StandBy(Serving& serving) {
   server::Listening& addresses = serving.addresses;
   ASSIGN_OR_RETURN(const auto standby, server::Standby::Open({.state_dir = absl::GetFlag(FLAGS_state_dir),
                                                               .leader = *addresses.leader,
-                                                              .channel = addresses.leader_channel,
+                                                              .client = addresses.client,
                                                               .run_id = serving.config.run_id,
                                                               .shard = addresses.shard}));
   const auto service = server::NewStandbyService(standby.get(), &serving.gate);
   ASSIGN_OR_RETURN(const auto grpc_server, server::ListeningServer::Start(*service, serving.config.sync.map_fragments(),
                                                                           addresses.grpc, addresses.tls));
-  const std::string own = addresses.grpc.Text();
-  RETURN_IF_ERROR(
-      standby->Follow(addresses.advertised.empty() ? own : addresses.advertised, own, addresses.http.Text()));
+  if (addresses.advertised.ends_with(":0")) addresses.advertised = addresses.grpc.Text();  // --listen took a free port
+  RETURN_IF_ERROR(standby->Follow(addresses.advertised, addresses.grpc.Text(), addresses.http.Text()));
   spdlog::info("run {}, {}: a standby of {}, at {}", serving.config.run_id, addresses.shard.Text(),
                addresses.leader->Text(), addresses.grpc.Text());
   while (!standby->promoted()) {
@@ -330,7 +338,8 @@ int Run(const std::string& run_yaml, core::RunConfig config, server::Listening a
   if (!probe_server.ok()) return ctl::Fail(ctl::kBadInput, probe_server.status());
   Serving serving{run_yaml, std::move(config), std::move(addresses), **gate, board};
   int result = ctl::kDone;
-  const absl::Status promoted = serving.addresses.leader ? StandBy(serving) : absl::OkStatus();
+  absl::Status promoted = FindLeader(serving.addresses);
+  if (promoted.ok() && serving.addresses.leader) promoted = StandBy(serving);
   absl::StatusOr<bool> again = false;
   again = promoted.ok() ? RunFromStored(serving, std::nullopt, result) : promoted;
   if (again.ok() && *again) {

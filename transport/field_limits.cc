@@ -52,6 +52,7 @@ constexpr FieldLimit kLimits[] = {
     Integer("Context.stay", 0, kCount),
 
     Anything("DescribeRequest.context"),
+    Anything("DescribeRequest.starts"),
     Anything("KeepFileRequest.context"),
     Many(kFiles, Anything("KeepFileRequest.files")),
     Text("KeepFileRequest.name", kName),

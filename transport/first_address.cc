@@ -113,7 +113,7 @@ struct Answered {
   core::Mutex mutex;
   core::Condition changed;
   size_t answers ABSL_GUARDED_BY(mutex) = 0;
-  std::optional<Address> leader ABSL_GUARDED_BY(mutex);
+  Asked asked ABSL_GUARDED_BY(mutex);
   uint64_t epoch ABSL_GUARDED_BY(mutex) = 0;
 };
 
@@ -125,23 +125,26 @@ struct Question {
   v1::RunDescription description;
 };
 
-void Ask(const Address& address, const ChannelOptions& options, const std::shared_ptr<Answered>& answered) {
+void Ask(const Address& address, const ChannelOptions& options, bool starts,
+         const std::shared_ptr<Answered>& answered) {
   auto question = std::make_shared<Question>();
   question->stub = v1::Coordinator::NewStub(MakeChannel(address, options, Traffic::kControl));
   question->context.set_deadline(core::SystemClock().Calendar() + kTimeout);
   question->request.mutable_context()->set_protocol(kProtocol);
-  Question& asked = *question;
-  asked.stub->async()->Describe(&asked.context, &asked.request, &asked.description,
-                                [question, address, answered](const grpc::Status& status) {
-                                  const v1::RunDescription& run = question->description;
-                                  core::MutexLock lock(answered->mutex);
-                                  ++answered->answers;
-                                  if (status.ok() && run.standby_of().empty() && run.epoch() > answered->epoch) {
-                                    answered->leader = address;
-                                    answered->epoch = run.epoch();
-                                  }
-                                  answered->changed.NotifyAll();
-                                });
+  question->request.set_starts(starts);
+  Question& asks = *question;
+  asks.stub->async()->Describe(&asks.context, &asks.request, &asks.description,
+                               [question, address, answered](const grpc::Status& status) {
+                                 const v1::RunDescription& run = question->description;
+                                 core::MutexLock lock(answered->mutex);
+                                 ++answered->answers;
+                                 if (!status.ok()) answered->asked.silent.push_back(address);
+                                 if (status.ok() && run.standby_of().empty() && run.epoch() > answered->epoch) {
+                                   answered->asked.leader = address;
+                                   answered->epoch = run.epoch();
+                                 }
+                                 answered->changed.NotifyAll();
+                               });
 }
 
 }  // namespace
@@ -155,16 +158,16 @@ absl::StatusOr<std::vector<Address>> ParseAddresses(const std::string& name, con
   return addresses;
 }
 
-std::optional<Address> FindLeader(const std::vector<Address>& addresses, const ChannelOptions& options) {
+Asked FindLeader(const std::vector<Address>& addresses, const ChannelOptions& options, bool starts) {
   const auto answered = std::make_shared<Answered>();
-  for (const Address& address : addresses) Ask(address, options, answered);
+  for (const Address& address : addresses) Ask(address, options, starts, answered);
   core::MutexLock lock(answered->mutex);
   const auto all = [&]()
                        ABSL_EXCLUSIVE_LOCKS_REQUIRED(answered->mutex) { return answered->answers == addresses.size(); };
-  lock.WaitFor(answered->changed, kTimeout,
-               [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(answered->mutex) { return answered->leader.has_value() || all(); });
-  lock.WaitFor(answered->changed, kOthersMayTake, all);
-  return answered->leader;
+  const auto one = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(answered->mutex) { return answered->asked.leader || all(); };
+  lock.WaitFor(answered->changed, 2 * kTimeout, one);  // each has its deadline
+  lock.WaitFor(answered->changed, starts ? 2 * kTimeout : kOthersMayTake, all);
+  return answered->asked;
 }
 
 }  // namespace causeway::transport

@@ -27,7 +27,11 @@ std::optional<core::Address> FirstThatAnswers(const core::Address& address, cons
 // Parses "a:7077|b:7077", a coordinator and its standbys in any order. INVALID_ARGUMENT as core::ParseAddress.
 absl::StatusOr<std::vector<Address>> ParseAddresses(const std::string& name, const std::string& text);
 
-// Nullopt: none leads, or answers within 5 s. Joins nowhere. Thread-safe; blocks.
-std::optional<Address> FindLeader(const std::vector<Address>& addresses, const ChannelOptions& options);
+struct Asked {
+  std::optional<Address> leader;  // none: none of those that answered leads
+  std::vector<Address> silent;    // without an answer within 5 s
+};
+// Joins nowhere. `starts`: see DescribeRequest; then it waits for all of them. Thread-safe; blocks.
+Asked FindLeader(const std::vector<Address>& addresses, const ChannelOptions& options, bool starts = false);
 
 }  // namespace causeway::transport

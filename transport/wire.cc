@@ -53,7 +53,7 @@ class GrpcWire final : public Wire {
   // At the first of the name's addresses that answers, the present one before the others if it has worked. One that
   // takes connections and is no coordinator's is left to gRPC, which tries the next.
   void Dial() override {
-    if (addresses_.size() > 1) TurnTo(FindLeader(addresses_, options_));
+    if (addresses_.size() > 1) TurnTo(FindLeader(addresses_, options_).leader);
     if (options_.proxy) return;
     const std::shared_ptr<ControlChannel> control = Control();
     if (control->channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {

@@ -269,7 +269,7 @@ constexpr uint32_t kStandby = Bit(Role::kStandby) | kAdmin;
 constexpr uint32_t kShard = Bit(Role::kShard) | kAdmin;  // older shards had the operator's identity
 
 constexpr CallRow kCalls[] = {
-    {"Describe", "", kSite | kWatch},
+    {"Describe", "", kSite | kWatch | Bit(Role::kShard) | Bit(Role::kStandby)},
     {"GetStatus", "", kSite | kWatch},
     {"GetHistory", "", kSite | kWatch},
     {"Download", "", kSite | kWatch},

@@ -210,18 +210,18 @@ absl::Status ReadShard(const ListeningFlags& flags, Listening& listening) {
         shard.leads() ? absl::StrCat("--membership: shard 0 follows no other shard, got ", flags.membership)
                       : absl::StrCat("--membership: expected HOST:PORT of shard 0, which ", shard.Text(), " follows"));
   }
-  const transport::ClientFlags client = {.insecure = flags.insecure,
-                                         .tls_ca = flags.tls_ca,
-                                         .tls_cert = flags.membership_tls_cert,
-                                         .tls_key = flags.membership_tls_key,
-                                         .token_file = flags.membership_token_file};
+  listening.client = {.insecure = flags.insecure,
+                      .tls_ca = flags.tls_ca,
+                      .tls_cert = flags.membership_tls_cert,
+                      .tls_key = flags.membership_tls_key,
+                      .token_file = flags.membership_token_file};
   if (!flags.standby_of.empty()) {
     ASSIGN_OR_RETURN(listening.leader, core::ParseAddress("--standby_of", flags.standby_of));
-    ASSIGN_OR_RETURN(listening.leader_channel, transport::ReadClientFlags(client, *listening.leader));
+    RETURN_IF_ERROR(transport::ReadClientFlags(listening.client, *listening.leader).status());
   }
   if (shard.leads()) return absl::OkStatus();
   ASSIGN_OR_RETURN(listening.lead, core::ParseAddress("--membership", flags.membership));
-  ASSIGN_OR_RETURN(listening.lead_channel, transport::ReadClientFlags(client, listening.lead));
+  ASSIGN_OR_RETURN(listening.lead_channel, transport::ReadClientFlags(listening.client, listening.lead));
   return absl::OkStatus();
 }
 

@@ -43,8 +43,8 @@ struct Listening {
   core::Address lead;  // shard 0's address, for a shard beyond the first
   transport::ChannelOptions lead_channel;
   std::optional<core::Address> leader;  // that this is a standby of
-  transport::ChannelOptions leader_channel;
-  std::string advertised;  // HOST:PORT by which others reach us; empty: `grpc`
+  transport::ClientFlags client;        // as which we call other coordinators
+  std::string advertised;               // HOST:PORT by which others reach us; empty: `grpc`
 };
 
 // INVALID_ARGUMENT names the flag, what was expected, and the value given.

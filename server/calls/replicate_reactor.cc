@@ -51,7 +51,8 @@ class ReplicateReactor final : public GatedCall {
 
   void HandOver() {
     spdlog::info("hands over to the standby at {}", address_);
-    exchange_->journal().HandOver(address_);
+    exchange_->journal().Commit({.handed_to = address_});
+    exchange_->journal().Flush();
     feed_->Finish();
   }
 

@@ -120,6 +120,7 @@ v1::RunDescription RunExchange::Describe() const {
   description.set_lineage(journal_->identity().lineage);
   description.set_run_config(options_.run_config);
   description.set_http(options_.http);
+  for (const std::string& standby : journal_->mirrors().known()) description.add_standbys(standby);
   description.set_shard(options_.shard.index);
   description.set_num_shards(options_.shard.count);
   View([&](const RunParts& run) { run.model.Describe(description); });

@@ -7,14 +7,17 @@
 
 #include "absl/strings/str_format.h"
 #include "core/check.h"
+#include "core/limits.h"
 #include "core/random.h"
 #include "transport/backoff.h"
+#include "transport/first_address.h"
 #include "transport/messages.h"
 
 namespace causeway::server {
 namespace {
 
 constexpr int64_t kAskAgainMs = 1'000;
+constexpr uint64_t kMostEpoch = uint64_t{1} << 52;  // a million promotions
 constexpr auto kHandOver = std::chrono::seconds(15);
 
 // The leader rejects this standby, or what it asks for.
@@ -35,13 +38,49 @@ MirrorPiece PieceOf(const v1::ReplicateReply& reply) {
 
 }  // namespace
 
+absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& state_dir, const std::string& own,
+                                                             const transport::ClientFlags& client) {
+  ASSIGN_OR_RETURN(const KnownStandbys known, ReadKnownStandbys(state_dir));
+  std::vector<core::Address> addresses;
+  for (const std::string& text : known.addresses) {
+    ASSIGN_OR_RETURN(core::Address address, core::ParseAddress("standbys.json", text));
+    if (text != own) addresses.push_back(std::move(address));
+  }
+  if (addresses.empty()) return std::nullopt;
+  ASSIGN_OR_RETURN(const transport::ChannelOptions options, transport::ReadClientFlags(client, addresses.front()));
+  const transport::Asked asked = transport::FindLeader(addresses, options, /*starts=*/true);
+  if (asked.leader) {
+    spdlog::warn("the standby at {} leads the run: this coordinator becomes its standby", asked.leader->Text());
+    return asked.leader;
+  }
+  if (!known.handed_to.empty() && known.handed_to != own) {
+    ASSIGN_OR_RETURN(const core::Address heir, core::ParseAddress("standbys.json", known.handed_to));
+    spdlog::warn("the run was handed over to {}, which does not lead: waits for it, or for causewayctl promote",
+                 known.handed_to);
+    return heir;
+  }
+  if (asked.silent.empty()) return std::nullopt;
+  spdlog::warn(
+      "the standby at {} does not answer, and may lead: waits for the run's sites, for it, or for causewayctl "
+      "promote --at={} --leader_is_stopped",
+      asked.silent.front().Text(), own);
+  return asked.silent.front();
+}
+
 absl::StatusOr<std::unique_ptr<Standby>> Standby::Open(StandbyOptions options) {
   ASSIGN_OR_RETURN(auto directory, MirrorDirectory::Open(options.state_dir, options.leader.Text()));
-  return std::unique_ptr<Standby>(new Standby(std::move(options), std::move(directory)));
+  std::unique_ptr<Standby> standby(new Standby(std::move(options), std::move(directory)));
+  if (standby->directory_->is_copy()) return standby;
+  ASSIGN_OR_RETURN(standby->last_, ReadLastKnown(standby->options_.state_dir));
+  ASSIGN_OR_RETURN(const KnownStandbys known, ReadKnownStandbys(standby->options_.state_dir));
+  if (!known.handed_to.empty()) standby->last_.sites.clear();  // whatever they say
+  return standby;
 }
 
 Standby::Standby(StandbyOptions options, std::unique_ptr<MirrorDirectory> directory)
-    : options_(std::move(options)), directory_(std::move(directory)), mirrored_(directory_->mark().sequence) {}
+    : options_(std::move(options)), directory_(std::move(directory)) {
+  copied_.mirrored = directory_->mark().sequence;
+}
 
 absl::Status Standby::Follow(const std::string& address, const std::string& grpc, const std::string& http) {
   RETURN_IF_ERROR(WriteAddresses(options_.state_dir, grpc, http));
@@ -83,16 +122,32 @@ void Standby::Run() {
     if (clock_.NowMs() - begun_ms > kHeardMs) attempt = 0;
     core::MutexLock lock(mutex_);
     if (stopping_) return;
-    said_ = std::string(status.message());
+    copied_.said = std::string(status.message());
     if (IsFinal(status)) {
-      status_ = absl::FailedPreconditionError(absl::StrCat("--standby_of=", options_.leader.Text(), ": ", said_));
+      status_ =
+          absl::FailedPreconditionError(absl::StrCat("--standby_of=", options_.leader.Text(), ": ", copied_.said));
       return;
     }
     const int64_t wait_ms = transport::BackoffMs(attempt, core::DeviceRandom());
-    spdlog::warn("the leader at {}: {}; asks again in {} ms", options_.leader.Text(), said_, wait_ms);
+    spdlog::warn("the leader at {}: {}; asks again in {} ms", options_.leader.Text(), copied_.said, wait_ms);
     lock.WaitFor(changed_, std::chrono::milliseconds(wait_ms),
                  [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; });
   }
+}
+
+// The leader, or the one of its other standbys that leads in its place.
+core::Address Standby::Target() const {
+  std::vector<core::Address> addresses = {options_.leader};
+  {
+    const core::MutexLock lock(mutex_);
+    for (const std::string& text : copied_.run.standbys()) {
+      const absl::StatusOr<core::Address> other = core::ParseAddress("standbys", text);
+      if (other.ok() && text != address_ && text != options_.leader.Text()) addresses.push_back(*other);
+    }
+  }
+  const auto options = transport::ReadClientFlags(options_.client, options_.leader);
+  if (addresses.size() == 1 || !options.ok()) return options_.leader;
+  return transport::FindLeader(addresses, *options).leader.value_or(options_.leader);
 }
 
 absl::Status Standby::CopyOnce() {
@@ -111,14 +166,15 @@ absl::Status Standby::CopyOnce() {
     each.set_bytes(file.bytes);
     each.set_digest(file.digest);
   }
+  const core::Address leader = Target();
+  ASSIGN_OR_RETURN(const transport::ChannelOptions options, transport::ReadClientFlags(options_.client, leader));
+  const auto stub = v1::Coordinator::NewStub(transport::MakeChannel(leader, options, transport::Traffic::kBulk));
   grpc::ClientContext call;
   {
     const core::MutexLock lock(mutex_);
     if (stopping_) return absl::CancelledError("stops");
     context_ = &call;
   }
-  const auto stub =
-      v1::Coordinator::NewStub(transport::MakeChannel(options_.leader, options_.channel, transport::Traffic::kBulk));
   const auto stream = stub->Replicate(&call);
   absl::Status status;
   if (stream->Write(message)) {
@@ -129,7 +185,7 @@ absl::Status Standby::CopyOnce() {
       if (!status.ok()) break;
       {
         const core::MutexLock lock(mutex_);
-        answer.set_wants_to_lead(std::exchange(wants_to_lead_, false));
+        answer.set_wants_to_lead(std::exchange(copied_.wants_to_lead, false));
       }
       // A stream that is over says so at the next Read.
       if (answer.mirrored() > 0 || answer.wants_to_lead()) stream->Write(answer);
@@ -139,7 +195,7 @@ absl::Status Standby::CopyOnce() {
   const grpc::Status ended = stream->Finish();
   const core::MutexLock lock(mutex_);
   context_ = nullptr;
-  heard_ms_ = -kHeardMs;
+  copied_.heard_ms = -kHeardMs;
   if (!status.ok()) return status;
   return absl::Status(ended.ok() ? absl::StatusCode::kUnavailable : static_cast<absl::StatusCode>(ended.error_code()),
                       ended.ok() ? "it ended the stream" : ended.error_message());
@@ -155,11 +211,11 @@ absl::Status Standby::Receive(const v1::ReplicateReply& reply, v1::ReplicateMess
     }
     RETURN_IF_ERROR(directory_->Begin(begin.place()));
     const core::MutexLock lock(mutex_);
-    run_ = begin.run();
-    bytes_ = 0;
-    first_copy_bytes_ = begin.bytes();
-    mirrored_ = directory_->mark().sequence;
-    heard_ms_ = clock_.NowMs();
+    copied_.run = begin.run();
+    copied_.bytes = 0;
+    copied_.first_bytes = begin.bytes();
+    copied_.mirrored = directory_->mark().sequence;
+    copied_.heard_ms = clock_.NowMs();
     return absl::OkStatus();
   }
   if (reply.handed_over()) return Lead(/*handed_over=*/true);
@@ -169,21 +225,24 @@ absl::Status Standby::Receive(const v1::ReplicateReply& reply, v1::ReplicateMess
   if (is_first) spdlog::info("the first copy of {} is whole", options_.leader.Text());
   answer.set_mirrored(piece.mark.sequence);
   const core::MutexLock lock(mutex_);
-  mirrored_ = directory_->mark().sequence;
-  bytes_ += std::ssize(piece.bytes);
-  heard_ms_ = clock_.NowMs();
+  copied_.mirrored = directory_->mark().sequence;
+  copied_.bytes += std::ssize(piece.bytes);
+  copied_.heard_ms = clock_.NowMs();
   return absl::OkStatus();
 }
 
 absl::Status Standby::Promote(bool leader_is_stopped) {
   {
     const core::MutexLock lock(mutex_);
-    const bool heard = clock_.NowMs() - heard_ms_ < kHeardMs;
+    const bool heard = clock_.NowMs() - copied_.heard_ms < kHeardMs;
     const std::string leader = absl::StrCat("the leader at ", options_.leader.Text());
     if (stopping_) return absl::FailedPreconditionError("it is being promoted, or stops");
-    if (mirrored_ == 0) {
-      return absl::FailedPreconditionError(absl::StrCat(leader, " is not copied yet: ", bytes_, " of ",
-                                                        first_copy_bytes_, " bytes are here. Nothing was changed"));
+    if (copied_.mirrored == 0 && directory_->is_copy()) {
+      return absl::FailedPreconditionError(absl::StrCat(leader, " is not copied yet: ", copied_.bytes, " of ",
+                                                        copied_.first_bytes, " bytes are here. Nothing was changed"));
+    }
+    if (clock_.NowMs() - leader_starts_ms_ < kStartsMs && !heard) {
+      return absl::FailedPreconditionError(absl::StrCat(leader, " starts again: try in ", kStartsMs / 1000, " s"));
     }
     if (heard && leader_is_stopped) {
       return absl::FailedPreconditionError(absl::StrCat(
@@ -202,7 +261,7 @@ absl::Status Standby::Promote(bool leader_is_stopped) {
 
 absl::Status Standby::AskToLead() {
   core::MutexLock lock(mutex_);
-  wants_to_lead_ = true;  // with the answer to the next message, of which there is one a second at least
+  copied_.wants_to_lead = true;  // with the answer to the next message, of which there is one a second at least
   lock.WaitFor(changed_, kHandOver, [this] { return promoted_.load(); });
   if (promoted_) return absl::OkStatus();
   return absl::UnavailableError(
@@ -211,7 +270,12 @@ absl::Status Standby::AskToLead() {
 
 // Nothing else touches the directory any more.
 absl::Status Standby::Lead(bool handed_over) {
-  RETURN_IF_ERROR(directory_->Promote(handed_over));
+  uint64_t seen = 0;
+  {
+    const core::MutexLock lock(mutex_);
+    for (const auto& [site, epoch] : seen_) seen = std::max(seen, epoch);
+  }
+  RETURN_IF_ERROR(directory_->Promote(handed_over, seen));
   spdlog::warn("leads from record {} on{}", directory_->mark().sequence,
                handed_over ? ", which is all that its leader had" : "");
   const core::MutexLock lock(mutex_);
@@ -221,9 +285,10 @@ absl::Status Standby::Lead(bool handed_over) {
   return absl::OkStatus();
 }
 
-v1::RunDescription Standby::Describe() const {
+v1::RunDescription Standby::Describe(const v1::DescribeRequest& request) {
   const core::MutexLock lock(mutex_);
-  v1::RunDescription description = run_;
+  if (request.starts()) leader_starts_ms_ = clock_.NowMs();
+  v1::RunDescription description = copied_.run;
   description.set_protocol(transport::kProtocol);
   description.set_run_id(options_.run_id);
   description.set_shard(options_.shard.index);
@@ -232,16 +297,38 @@ v1::RunDescription Standby::Describe() const {
   return description;
 }
 
+// Sites retry: one that has seen a later epoch says so until it has found that leader.
+void Standby::Joins(const v1::Context& context) {
+  {
+    const core::MutexLock lock(mutex_);
+    if (!core::IsValidName(context.site()) || seen_.size() > core::kMaxSites || stopping_) return;
+    seen_[context.site()] = std::min(context.epoch(), kMostEpoch);
+    if (last_.sites.empty() || directory_->is_copy()) return;
+    for (const core::SiteId& site : last_.sites) {
+      if (!seen_.contains(site) || seen_[site] > last_.epoch) return;
+    }
+    if (std::exchange(stopping_, true)) return;
+    if (context_ != nullptr) context_->TryCancel();
+    changed_.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.Join();
+  spdlog::info("all sites of the run look for their leader, and none has seen another one: leads again");
+  if (const absl::Status leads = Lead(/*handed_over=*/true); !leads.ok()) {
+    const core::MutexLock lock(mutex_);
+    status_ = leads;
+  }
+}
+
 std::string Standby::Progress() const {
   const core::MutexLock lock(mutex_);
-  const bool heard = clock_.NowMs() - heard_ms_ < kHeardMs;
-  if (!heard) return absl::StrCat("a standby of ", options_.leader.Text(), ", which is not heard: ", said_);
-  if (mirrored_ == 0) {
+  const bool heard = clock_.NowMs() - copied_.heard_ms < kHeardMs;
+  if (!heard) return absl::StrCat("a standby of ", options_.leader.Text(), ", which is not heard: ", copied_.said);
+  if (copied_.mirrored == 0) {
     return absl::StrFormat(
         "a standby of %s: its first copy is at %.0f %%", options_.leader.Text(),
-        100.0 * static_cast<double>(bytes_) / static_cast<double>(std::max<int64_t>(1, first_copy_bytes_)));
+        100.0 * static_cast<double>(copied_.bytes) / static_cast<double>(std::max<int64_t>(1, copied_.first_bytes)));
   }
-  return absl::StrCat("a standby of ", options_.leader.Text(), ": has all up to record ", mirrored_);
+  return absl::StrCat("a standby of ", options_.leader.Text(), ": has all up to record ", copied_.mirrored);
 }
 
 std::unique_ptr<CallService> NewStandbyService(Standby* standby, Gate* gate) {
@@ -251,6 +338,9 @@ std::unique_ptr<CallService> NewStandbyService(Standby* standby, Gate* gate) {
       [=](const Peer& peer, const v1::SiteMessage& message, v1::CoordinatorMessage& answer) -> absl::Status {
         if (!message.has_join()) return absl::InvalidArgumentError("expected Join");
         RETURN_IF_ERROR(gate->ControlBytes(peer, static_cast<int64_t>(message.ByteSizeLong())));
+        RETURN_IF_ERROR(gate->ControlMessage(peer, message.join().context().site(), 0, /*has_manifest=*/true));
+        RETURN_IF_ERROR(standby->CheckContext(message.join().context()));
+        standby->Joins(message.join().context());
         answer.mutable_refused()->set_reason(
             absl::StrCat("this is a standby; the leader is at ", standby->options().leader.Text()));
         answer.mutable_refused()->set_retry_after_ms(kAskAgainMs);
@@ -261,7 +351,7 @@ std::unique_ptr<CallService> NewStandbyService(Standby* standby, Gate* gate) {
       "Describe", [=](const Peer& peer, const v1::DescribeRequest& request, v1::RunDescription& description) {
         RETURN_IF_ERROR(gate->Question(peer, request.context().site()));
         RETURN_IF_ERROR(standby->CheckContext(request.context()));
-        description = standby->Describe();
+        description = standby->Describe(request);
         return absl::OkStatus();
       });
   service->Add<v1::PromoteRequest, v1::PromoteResponse>(
@@ -273,6 +363,7 @@ std::unique_ptr<CallService> NewStandbyService(Standby* standby, Gate* gate) {
         return absl::OkStatus();
       });
   service->AnswerAside("Promote");
+  service->AnswerAside("Control");
   return service;
 }
 

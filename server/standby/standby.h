@@ -4,11 +4,17 @@
 //   leader ══ Replicate ══► pieces of files, marks ─► MirrorDirectory        Promote ─► standby.json ─► an ordinary start
 //          ◄══ what is here, then each mark ══
 //
-// No commit of the leader waits for it. It answers sites, too, with the address of its leader. Thread-safe.
+// No commit of the leader waits for it. It answers sites, too, with the address of its leader.
+//
+// A coordinator that has led, and finds that another one leads its run, becomes its standby; if a standby that it knows
+// does not answer, it waits as one. It leads again by itself once all sites that were in its run look for their leader,
+// and none has seen a later epoch. Thread-safe.
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "causeway/v1/coordinator.grpc.pb.h"
@@ -21,17 +27,23 @@
 
 namespace causeway::server {
 
+// Another coordinator that leads, or may lead, the run of this state directory, so that a start must follow it; nothing:
+// the start may lead. Asks the standbys that the directory knows, except `own`, for up to 10 s.
+absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& state_dir, const std::string& own,
+                                                             const transport::ClientFlags& client);
+
 struct StandbyOptions {
   std::string state_dir;
   core::Address leader;
-  transport::ChannelOptions channel;  // to it
+  transport::ClientFlags client;  // as which it calls it
   core::RunId run_id;
   core::Shard shard;
 };
 
 class Standby {
  public:
-  static constexpr int64_t kHeardMs = 4'000;  // a leader that has said nothing for this long may be gone
+  static constexpr int64_t kHeardMs = 4'000;    // a leader that has said nothing for this long may be gone
+  static constexpr int64_t kStartsMs = 10'000;  // a leader that starts is waited for
 
   // FAILED_PRECONDITION: the directory was promoted, or another process runs there.
   static absl::StatusOr<std::unique_ptr<Standby>> Open(StandbyOptions options);
@@ -43,8 +55,9 @@ class Standby {
   // Ends the copy; `promoted` becomes true. A leader that is heard hands over, unless it is said to be stopped.
   // FAILED_PRECONDITION: that is not so, or the first copy is not whole. UNAVAILABLE: the leader has not handed over yet.
   absl::Status Promote(bool leader_is_stopped);
-  v1::RunDescription Describe() const;
-  std::string Progress() const;  // "12 records from 10.0.0.1:7077, the last 0.2 s ago"
+  v1::RunDescription Describe(const v1::DescribeRequest& request);
+  void Joins(const v1::Context& context);  // a site that looks for its leader
+  std::string Progress() const;            // "a standby of 10.0.0.1:7077: has all up to record 12"
   absl::Status CheckContext(const v1::Context& context) const;
   const StandbyOptions& options() const { return options_; }
 
@@ -52,9 +65,19 @@ class Standby {
   absl::Status status() const;  // not OK: what no retry mends
 
  private:
+  struct Copied {                // in this stream, or the last
+    v1::RunDescription run;      // as the leader describes it
+    bool wants_to_lead = false;  // to be said with the next message
+    int64_t bytes = 0, first_bytes = 0;
+    uint64_t mirrored = 0;
+    int64_t heard_ms = -kHeardMs;
+    std::string said = "has not reached it yet";
+  };
+
   Standby(StandbyOptions options, std::unique_ptr<MirrorDirectory> directory);
   void Run();
   absl::Status CopyOnce();
+  core::Address Target() const;
   absl::Status Receive(const v1::ReplicateReply& reply, v1::ReplicateMessage& answer);
   absl::Status Lead(bool handed_over);
   absl::Status AskToLead();
@@ -65,18 +88,16 @@ class Standby {
   std::string address_;  // constant from Follow on
   const core::Clock& clock_ = core::SystemClock();
   const std::unique_ptr<MirrorDirectory> directory_;  // the thread's, until it has ended
+  LastKnown last_;                                    // of a directory that has led; constant
   std::atomic<bool> promoted_ = false;
 
   mutable core::Mutex mutex_;
   core::Condition changed_;
   grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // of the open stream
-  bool wants_to_lead_ ABSL_GUARDED_BY(mutex_) = false;              // with the next message
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  int64_t heard_ms_ ABSL_GUARDED_BY(mutex_) = -kHeardMs;
-  std::string said_ ABSL_GUARDED_BY(mutex_) = "has not reached it yet";
-  v1::RunDescription run_ ABSL_GUARDED_BY(mutex_);  // as the leader describes it
-  int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0, first_copy_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t mirrored_ ABSL_GUARDED_BY(mutex_) = 0;
+  Copied copied_ ABSL_GUARDED_BY(mutex_);
+  std::map<core::SiteId, uint64_t> seen_ ABSL_GUARDED_BY(mutex_);  // epochs, by the sites that look for their leader
+  int64_t leader_starts_ms_ ABSL_GUARDED_BY(mutex_) = -kStartsMs;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 
   core::Thread thread_;  // uses everything above

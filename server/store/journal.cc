@@ -234,8 +234,13 @@ void Journal::Fail(const absl::Status& failure) {
 }
 
 absl::Status Journal::WriteAndTell(std::vector<JournalItem>& batch) {
-  const auto last = std::find_if(batch.begin(), batch.end(), [](const JournalItem& item) { return !item.end.ok(); });
-  const absl::Status end = last == batch.end() ? absl::OkStatus() : last->end;
+  auto last = std::find_if(batch.begin(), batch.end(),
+                           [](const JournalItem& item) { return !item.end.ok() || !item.entry.handed_to.empty(); });
+  absl::Status end = last == batch.end() ? absl::OkStatus() : last->end;
+  if (last != batch.end() && end.ok()) {
+    end = absl::AbortedError(absl::StrCat("the run was handed over to ", last->entry.handed_to));
+    ++last;
+  }
   batch.erase(last, batch.end());
   RETURN_IF_ERROR(files_->Write(batch, options_));
   for (JournalItem& item : batch) {
@@ -315,14 +320,8 @@ absl::StatusOr<std::vector<Event>> Journal::History(int64_t after_id, int64_t li
 
 absl::StatusOr<int> Journal::Mirror(const std::shared_ptr<MirrorFeed>& feed, const std::string& address) {
   RETURN_IF_ERROR(AddAndWait({.feed = feed, .standby = address}));
-  const core::MutexLock lock(files_->reader_mutex);
-  ASSIGN_OR_RETURN(const std::vector<std::string> standbys, ReadStandbys(*files_->reader));
+  const std::vector<std::string> standbys = files_->mirrors->known();
   return static_cast<int>(std::ranges::find(standbys, address) - standbys.begin()) + 1;
-}
-
-void Journal::HandOver(const std::string& standby) {
-  queue_->Add({.handed_to = standby});
-  AddAndWait({.end = absl::AbortedError(absl::StrCat("the run was handed over to ", standby))}).IgnoreError();
 }
 
 MirrorFeeds& Journal::mirrors() const { return *files_->mirrors; }

@@ -77,6 +77,7 @@ class Journal {
   // RETURNS: the state that earlier lives stored. REQUIRES: no Load and no Commit before.
   absl::StatusOr<StoredRun> Load() const;
 
+  // `handed_to` ends the journal: `status` is ABORTED then, and says so.
   void Commit(JournalEntry entry);  // returns at once; may be called from `durable`, too
   // Entries with more than core::kMaxQueuedEventBytes of events wait for the disk: callers that can wait should add no
   // more.
@@ -124,8 +125,6 @@ class Journal {
   // address (its HOST:PORT) among all that the run has known, from 1 on.
   absl::StatusOr<int> Mirror(const std::shared_ptr<MirrorFeed>& feed, const std::string& address);
   MirrorFeeds& mirrors() const;
-  // The last record of this journal: what follows is the standby's. Afterwards `status` is ABORTED, and says so.
-  void HandOver(const std::string& standby);
 
  private:
   Journal(JournalOptions options, std::unique_ptr<JournalFiles> files);

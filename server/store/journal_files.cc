@@ -74,6 +74,7 @@ void LateSync::Run() {
 namespace {
 
 constexpr char kUnsyncedEnd[] = "unsynced_end";  // 1 while a relaxed journal is at work
+constexpr char kHandedTo[] = "handed_to";        // the standby to which this life has handed over
 
 int64_t Bytes(const std::vector<ChunkPtr>& chunks) {
   int64_t bytes = 0;
@@ -132,6 +133,12 @@ absl::Status JournalFiles::Read(JournalOptions& options, std::optional<uint64_t>
     ASSIGN_OR_RETURN(options.run_config, options.accept(*run_config, started == "1"));
   }
   if (run_config) RETURN_IF_ERROR(CheckShard(options));
+  ASSIGN_OR_RETURN(const std::optional<std::string> handed_to, ReadMeta(*database, kHandedTo));
+  if (!handed_to.value_or("").empty() && !readout.promoted) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--state_dir: the run of ", options.directory, " was handed over to ", *handed_to,
+                     ": start this one with --standby_of=", *handed_to, ". Nothing was changed"));
+  }
   RETURN_IF_ERROR(CheckNumerics(*database));
   ASSIGN_OR_RETURN(const std::optional<std::string> unsynced, ReadMeta(*database, kUnsyncedEnd));
   may_have_lost_its_end = unsynced == "1" || (readout.promoted && !readout.promoted->handed_over);
@@ -177,6 +184,7 @@ absl::Status JournalFiles::ReadCopy(JournalOptions& options, const StandbyNote& 
                      ", and have it lead with causewayctl promote. Nothing was changed"));
   }
   readout.promoted = note;
+  if (note.own) return Read(options, std::nullopt, readout);
   ASSIGN_OR_RETURN(const uint64_t last, StateLog::ReadMark(options.directory));
   RETURN_IF_ERROR(Read(options, last, readout));
   readout.log.repaired.push_back(absl::StrCat("leads from record ", last, " of ", note.leader, " on",
@@ -190,7 +198,7 @@ absl::Status JournalFiles::BeginLog(const Readout& readout, const JournalOptions
   const std::optional<StandbyNote>& promoted = readout.promoted;
   ASSIGN_OR_RETURN(const std::string rows, AllRows(NewIndexPath(path), kTables));
   ASSIGN_OR_RETURN(const uint64_t last, LastEpoch(*database));
-  const uint64_t epoch = promoted ? EpochOfPromotion(last, promoted->place) : last + 1;
+  const uint64_t epoch = promoted ? EpochOfPromotion(std::max(last, promoted->seen), promoted->place) : last + 1;
   ASSIGN_OR_RETURN(log, StateLog::Begin(path, readout.log, epoch, rows));
   RETURN_IF_ERROR(Commit([&]() -> absl::Status {
     ASSIGN_OR_RETURN(identity, BeginLife(*database, epoch, options.new_lineage));
@@ -199,8 +207,12 @@ absl::Status JournalFiles::BeginLog(const Readout& readout, const JournalOptions
     if (identity.may_have_lost_its_end) RETURN_IF_ERROR(RecordFloor(*database, identity));
     const bool doubtful = options.relaxed || identity.may_have_lost_its_end;
     RETURN_IF_ERROR(WriteMeta(*database, kUnsyncedEnd, doubtful ? "1" : "0"));
+    if (promoted) RETURN_IF_ERROR(WriteMeta(*database, kHandedTo, ""));
     return ForgetUnfinishedSeed(*database);
   }));
+  ASSIGN_OR_RETURN(const std::vector<std::string> standbys, ReadStandbys(*database));
+  if (!standbys.empty()) RETURN_IF_ERROR(WriteKnownStandbys(path, {standbys, ""}));
+  mirrors->Know(standbys);
   RETURN_IF_ERROR(log->Mark());  // it says whether later ones may be lost
   if (promoted) RETURN_IF_ERROR(RemoveStandbyNote(path));
   database.reset();
@@ -364,8 +376,13 @@ absl::Status JournalFiles::WriteRows(const JournalItem& item, const JournalOptio
     RETURN_IF_ERROR(WriteMeta(*database, "shard", options.shard.Text()));
     run_config_written = true;
   }
-  if (!item.handed_to.empty()) RETURN_IF_ERROR(WriteMeta(*database, "handed_to", item.handed_to));
-  if (!item.standby.empty()) RETURN_IF_ERROR(AddStandby(*database, item.standby));
+  if (!item.standby.empty() || !entry.handed_to.empty()) {
+    if (!item.standby.empty()) RETURN_IF_ERROR(AddStandby(*database, item.standby));
+    RETURN_IF_ERROR(WriteMeta(*database, kHandedTo, entry.handed_to));
+    ASSIGN_OR_RETURN(const std::vector<std::string> standbys, ReadStandbys(*database));
+    RETURN_IF_ERROR(WriteKnownStandbys(directory->path(), {standbys, entry.handed_to}));
+    mirrors->Know(standbys);
+  }
   if (entry.model) RETURN_IF_ERROR(WriteModel(*database, *entry.model));
   if (item.run) RETURN_IF_ERROR(WriteRun(*database, *item.run));
   for (size_t i = 0; i < entry.admitted.size(); ++i) {

@@ -68,7 +68,6 @@ struct JournalItem {
   bool renew_log = false;
   std::shared_ptr<MirrorFeed> feed;  // begins
   std::string standby;               // its address; empty: none
-  std::string handed_to;             // the address of the standby that leads from here on
   absl::Status end;                  // not OK: the journal ends here
   // The places of the payloads of `admitted` and `merged`.
   std::vector<Extent> contributions;

@@ -14,6 +14,7 @@
 #include "core/check.h"
 #include "formats/atomic_file.h"
 #include "formats/file_digest.h"
+#include "server/store/schema.h"
 #include "server/store/snapshots.h"
 #include "server/store/state_log.h"
 
@@ -61,7 +62,8 @@ absl::StatusOr<std::optional<StandbyNote>> ReadStandbyNote(const std::string& st
   ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path, 1 << 16));
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   try {
-    return StandbyNote{json.at("leader"), json.at("place"), json.at("promoted"), json.at("handed_over")};
+    return StandbyNote{json.at("leader"),      json.at("place"), json.at("promoted"),
+                       json.at("handed_over"), json.at("own"),   json.at("seen")};
   } catch (const std::exception& error) {
     return absl::DataLossError(absl::StrCat(path, " is damaged: ", error.what()));
   }
@@ -71,6 +73,36 @@ absl::Status RemoveStandbyNote(const std::string& state_dir) {
   const std::string path = NotePath(state_dir);
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) return formats::FileError("remove", path);
   return formats::SyncFolderOf(path);
+}
+
+absl::StatusOr<KnownStandbys> ReadKnownStandbys(const std::string& state_dir) {
+  const std::string path = state_dir + "/standbys.json";
+  if (!formats::Exists(path)) return KnownStandbys();
+  ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path, 1 << 20));
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  try {
+    return KnownStandbys{json.at("addresses"), json.at("handed_to")};
+  } catch (const std::exception& error) {
+    return absl::DataLossError(absl::StrCat(path, " is damaged: ", error.what()));
+  }
+}
+
+absl::Status WriteKnownStandbys(const std::string& state_dir, const KnownStandbys& known) {
+  const nlohmann::json json = {{"addresses", known.addresses}, {"handed_to", known.handed_to}};
+  return formats::WriteFileAtomically(state_dir + "/standbys.json", json.dump() + "\n");
+}
+
+absl::StatusOr<LastKnown> ReadLastKnown(const std::string& state_dir) {
+  LastKnown last;
+  ASSIGN_OR_RETURN(const auto found, StateLog::Read(state_dir));
+  if (!found) return last;
+  ASSIGN_OR_RETURN(const auto rows, BuildIndex(state_dir, found->changes, /*expected_new=*/false));
+  RETURN_IF_ERROR(rows->Query("SELECT site FROM sites WHERE state <> 'gone'", {}, [&](const SqlRow& row) {
+    last.sites.insert(row.Text(0));
+    return absl::OkStatus();
+  }));
+  ASSIGN_OR_RETURN(last.epoch, LastEpoch(*rows));
+  return last;
 }
 
 uint64_t EpochOfPromotion(uint64_t last, int place) {
@@ -92,6 +124,7 @@ absl::StatusOr<std::unique_ptr<MirrorDirectory>> MirrorDirectory::Open(const std
   }
   std::unique_ptr<MirrorDirectory> mirror(new MirrorDirectory(std::move(directory), note.value_or(StandbyNote{})));
   mirror->note_.leader = leader;
+  mirror->is_copy_ = note.has_value() || logs.Numbers().empty();
   ASSIGN_OR_RETURN(const HighWater::Found marks, HighWater::Read(HighWaterPath(path)));
   if (note) mirror->mark_ = marks.mark;  // a leader's own is ahead of what it has synced of a copy
   return mirror;
@@ -131,10 +164,8 @@ absl::Status MirrorDirectory::SetAside() {
 }
 
 absl::Status MirrorDirectory::WriteNote() const {
-  const nlohmann::json json = {{"leader", note_.leader},
-                               {"place", note_.place},
-                               {"promoted", note_.promoted},
-                               {"handed_over", note_.handed_over}};
+  const nlohmann::json json = {{"leader", note_.leader},           {"place", note_.place}, {"promoted", note_.promoted},
+                               {"handed_over", note_.handed_over}, {"own", note_.own},     {"seen", note_.seen}};
   return formats::WriteFileAtomically(NotePath(directory_->path()), json.dump() + "\n");
 }
 
@@ -142,6 +173,7 @@ absl::Status MirrorDirectory::Begin(int place) {
   unsynced_.clear();
   removed_.clear();
   note_.place = place;
+  is_copy_ = true;
   return WriteNote();
 }
 
@@ -194,13 +226,16 @@ absl::Status MirrorDirectory::Mark(const LogMark& mark) {
   return absl::OkStatus();
 }
 
-absl::Status MirrorDirectory::Promote(bool handed_over) {
-  if (mark_.sequence == 0) {
+absl::Status MirrorDirectory::Promote(bool handed_over, uint64_t seen) {
+  if (is_copy_ && mark_.sequence == 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("the first copy of ", note_.leader, " is not whole: there is nothing to lead from"));
   }
   note_.promoted = true;
-  note_.handed_over = handed_over;
+  note_.own = !is_copy_;
+  note_.handed_over = handed_over || note_.own;
+  note_.seen = seen;
+  if (note_.own) note_.place = 0;
   return WriteNote();
 }
 

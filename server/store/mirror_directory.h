@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/ids.h"
 #include "formats/posix_file.h"
 #include "server/store/high_water.h"
 #include "server/store/mirror_feed.h"
@@ -30,11 +31,28 @@ struct StandbyNote {
   int place = 1;             // in the leader's list of standbys, from 1 on
   bool promoted = false;     // it is to lead
   bool handed_over = false;  // it has everything: the leader has said so, and ended
+  bool own = false;          // it is no copy, but what it wrote itself when it led
+  uint64_t seen = 0;         // the latest epoch that it has heard of
 };
 
 // Nothing: the directory is no standby's. DATA_LOSS: the file is damaged.
 absl::StatusOr<std::optional<StandbyNote>> ReadStandbyNote(const std::string& state_dir);
 absl::Status RemoveStandbyNote(const std::string& state_dir);
+
+// standbys.json of a coordinator that leads, or has led: whom a start asks first, whether they lead meanwhile.
+struct KnownStandbys {
+  std::vector<std::string> addresses;  // in the order of their places
+  std::string handed_to;               // that one leads; empty: none, as far as this directory knows
+};
+absl::StatusOr<KnownStandbys> ReadKnownStandbys(const std::string& state_dir);  // none where there is no such file
+absl::Status WriteKnownStandbys(const std::string& state_dir, const KnownStandbys& known);
+
+// The sites that were in the run, and the last epoch, according to the log.
+struct LastKnown {
+  std::set<core::SiteId> sites;
+  uint64_t epoch = 0;
+};
+absl::StatusOr<LastKnown> ReadLastKnown(const std::string& state_dir);
 
 // The epoch of a promotion: later than any that the leader's next starts would take, and another one for each place in
 // its list of standbys, so that two that are promoted apart differ.
@@ -42,8 +60,8 @@ uint64_t EpochOfPromotion(uint64_t last, int place);
 
 class MirrorDirectory {
  public:
-  // Takes the lock. The log is cut behind its last whole record. FAILED_PRECONDITION: another process runs there, or it
-  // was promoted.
+  // Takes the lock. The log of a copy is cut behind its last whole record. FAILED_PRECONDITION: another process runs
+  // there, or it was promoted.
   static absl::StatusOr<std::unique_ptr<MirrorDirectory>> Open(const std::string& path, const std::string& leader);
 
   absl::StatusOr<std::vector<MirrorFile>> Files() const;  // all that is here, for the leader to compare; reads them
@@ -56,7 +74,8 @@ class MirrorDirectory {
 
   const LogMark& mark() const { return mark_; }  // sequence 0: the first copy is not whole
   // FAILED_PRECONDITION: there is no mark. Afterwards only an ordinary start may follow.
-  absl::Status Promote(bool handed_over);
+  absl::Status Promote(bool handed_over, uint64_t seen = 0);
+  bool is_copy() const { return is_copy_; }  // false: it has led, and no leader has said yet what becomes of it
 
  private:
   MirrorDirectory(std::unique_ptr<StateDirectory> directory, StandbyNote note)
@@ -68,6 +87,7 @@ class MirrorDirectory {
 
   const std::unique_ptr<StateDirectory> directory_;
   StandbyNote note_;
+  bool is_copy_ = false;
   std::map<std::string, formats::FileDescriptor> unsynced_;  // by name
   std::set<std::string> folders_;                            // with files that are new
   std::set<std::string> removed_;                            // at the next mark

@@ -253,6 +253,16 @@ MirrorFeeds::List MirrorFeeds::all() const {
   return feeds_;
 }
 
+void MirrorFeeds::Know(std::vector<std::string> addresses) {
+  const core::MutexLock lock(mutex_);
+  known_ = std::move(addresses);
+}
+
+std::vector<std::string> MirrorFeeds::known() const {
+  const core::MutexLock lock(mutex_);
+  return known_;
+}
+
 absl::Status MirrorFeeds::Snapshot(const std::string& name) const {
   const List feeds = all();
   if (feeds.empty()) return absl::OkStatus();

@@ -131,6 +131,8 @@ class MirrorFeeds {
   absl::Status Begin(const std::shared_ptr<MirrorFeed>& feed, const LogFile& log);
   void End(const std::shared_ptr<MirrorFeed>& feed);
   List all() const;
+  void Know(std::vector<std::string> addresses);
+  std::vector<std::string> known() const;  // the addresses of all standbys that the run has known, by place
 
   absl::Status Snapshot(const std::string& name) const;  // it has been written
   void Payload(const Extent& extent) const;              // ends there
@@ -141,6 +143,7 @@ class MirrorFeeds {
   const std::string directory_;
   mutable core::Mutex mutex_;
   List feeds_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> known_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace causeway::server

@@ -150,6 +150,7 @@ struct JournalEntry {
   std::optional<core::DataOfSites> data;
   core::SettingsChain settings;  // new revisions; on the disk before the entry is durable, also if `relaxed`
   std::vector<Event> events;
+  std::string handed_to;          // the last entry: the address of the standby that leads from here on; empty: none
   std::string continues;          // a lineage whose versions this state has taken over; empty: unchanged
   std::function<void()> durable;  // on the journal's thread; may Commit, must not block on the journal
 };

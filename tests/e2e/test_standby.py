@@ -83,6 +83,41 @@ class StandbyTest(EndToEndTest):
             self.assert_same_bits(undisturbed.local(site), run.local(site), site)
         self.assert_same_bits(undisturbed.export(), run.export(), "export")
 
+    def test_a_leader_that_is_started_again_leads_where_its_standby_says_that_it_does_not(self):
+        run, standby = self.with_standby(config_of(run={"steps": 200}))
+        eventually(lambda: run.newest() >= 3, "rounds")
+        run.coordinator.kill()
+        run.start_coordinator()
+        self.assertEqual(run.status()["epoch"], 2)
+        DigestBook().until_done(run)
+        run.stop_coordinator()
+        standby.stop_coordinator()
+
+    def test_a_leader_that_is_started_again_after_a_promotion_becomes_the_standby(self):
+        run, standby = self.with_standby(config_of(run={"steps": 400}))
+        eventually(lambda: run.newest() >= 3, "rounds")
+        run.coordinator.kill()
+        self.promote_when_silent(standby)
+        former = run.standby("former")
+        former.state_dir, former.grpc, former.http = run.state_dir, run.grpc, run.http
+        former.start_coordinator()
+        eventually(lambda: "leads the run" in former.coordinator.log(), "it hears that the standby leads")
+        eventually(lambda: "is whole" in former.coordinator.log() or (former.state_dir / "standby.json").exists(),
+                   "it copies")
+        self.goes_on_at(standby, run)
+        self.assertIsNone((former.status() or {}).get("fragments"))
+        former.stop_coordinator()
+
+    def test_a_leader_whose_standby_is_silent_leads_once_all_its_sites_have_come(self):
+        run, standby = self.with_standby(config_of(run={"steps": 300}))
+        eventually(lambda: run.newest() >= 3, "rounds")
+        standby.coordinator.kill()
+        run.coordinator.kill()
+        run.start_coordinator()
+        eventually(lambda: "leads again" in run.coordinator.log(), "all sites have come")
+        DigestBook().until_done(run)
+        run.stop_coordinator()
+
 
 if __name__ == "__main__":
     unittest.main()

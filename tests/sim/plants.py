@@ -102,5 +102,5 @@ PLANTS = {
         ("server/store/journal.cc", "  for (JournalItem& item : batch) {\n    for (size_t i = 0; i < item.entry.merged.size(); ++i) {",
          "  for (size_t at = batch.size(); at-- > 0;) {\n    JournalItem& item = batch[at];\n"
          "    for (size_t i = 0; i < item.entry.merged.size(); ++i) {")],
-    "epoch_does_not_rise": [("server/store/journal_files.cc", "promoted->place) : last + 1;", "promoted->place) : std::max<uint64_t>(last, 1);")],
+    "epoch_does_not_rise": [("server/store/journal_files.cc", ": last + 1;", ": std::max<uint64_t>(last, 1);")],
 }
