@@ -24,6 +24,7 @@
 #include "server/store/journal.h"
 #include "server/store/state_directory.h"
 #include "transport/channel.h"
+#include "transport/messages.h"
 
 ABSL_FLAG(std::string, config, "", "run.yaml: what the run is");
 ABSL_FLAG(std::string, listen, "127.0.0.1:7077", "HOST:PORT for sites and causewayctl; port 0 takes a free one");
@@ -75,6 +76,7 @@ constexpr char kUsage[] =
     "Keeps one model in step across sites. SIGTERM saves the state; started again, it goes on from there.\n";
 
 constexpr int kOwnThreads = 15;  // journal, merges, scrubber, signals, log, followers, connections, long answers
+constexpr int64_t kStandbyTickMs = 100;
 constexpr int64_t kHandOverMs = 10'000;
 constexpr int64_t kTickMs = 25;  // leases, graces, the end of the run
 
@@ -309,10 +311,20 @@ absl::Status StandBy(Serving& serving) {
   spdlog::info("run {}, {}: a standby of {}, at {}", serving.config.run_id, addresses.shard.Text(),
                addresses.leader->Text(), addresses.grpc.Text());
   while (!standby->promoted()) {
-    if (ctl::WaitForStopSignal(kTickMs)) return absl::CancelledError("stops");
+    if (ctl::WaitForStopSignal(kStandbyTickMs)) return absl::CancelledError("stops");
     serving.gate.Tick();
     RETURN_IF_ERROR(standby->status());
     serving.board.SetNotReady(standby->Progress());
+    serving.board.Publish({.run_id = serving.config.run_id,
+                           .protocol = transport::kProtocol,
+                           .epoch = standby->epoch(),
+                           .shard = addresses.shard,
+                           .state = "standby",
+                           .reason = standby->Progress(),
+                           .grpc = addresses.grpc.Text(),
+                           .config_json = formats::RunConfigJson(serving.config),
+                           .unix_ms = core::SystemClock().UnixMs(),
+                           .others = {.standby_of = addresses.leader->Text()}});
   }
   serving.board.SetNotReady("was promoted: restores the run's state");
   return absl::OkStatus();

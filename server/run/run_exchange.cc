@@ -135,6 +135,19 @@ StatusSnapshot RunExchange::Status() const {
   const ScrubFigures scrub = journal_->scrub();
   snapshot.scrub = {.passes = scrub.passes, .bytes = scrub.bytes, .ended_unix_ms = scrub.ended_unix_ms, .damages = {}};
   for (const DiskDamage& damage : scrub.damages) snapshot.scrub.damages.push_back(damage.Text());
+  for (const std::string& address : journal_->mirrors().known())
+    snapshot.others.standbys.push_back({.address = address});
+  for (const auto& feed : journal_->mirrors().all()) {
+    const MirrorFigures behind = feed->figures();
+    for (StandbyStatus& standby : snapshot.others.standbys) {
+      if (standby.address != behind.address) continue;
+      standby.connected = true;
+      standby.whole = behind.sequence > 0;
+      standby.records_behind = behind.records_behind;
+      standby.bytes_behind = behind.bytes_behind;
+      standby.seconds_behind = behind.seconds_behind;
+    }
+  }
   figures_.AddTo(snapshot);
   return snapshot;
 }

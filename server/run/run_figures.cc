@@ -232,7 +232,8 @@ StatusSnapshot SnapshotOf(const RunParts& run, int64_t started_ms) {
       .finished = state.finished,
       .rounds_decided = run.said.rounds};
   const auto* const lead = std::get_if<LeadShard>(&run.shard);
-  if (lead != nullptr) snapshot.away = lead->shown.Away(run.options.shard, started_ms, run.options.clock->NowMs());
+  if (lead != nullptr)
+    snapshot.others.away = lead->shown.Away(run.options.shard, started_ms, run.options.clock->NowMs());
   snapshot.codec.up = run.codecs.up();
   snapshot.codec.down = run.codecs.down();
   for (const auto& [site, record] : state.sites) snapshot.sites.push_back(StatusOf(run, site, record));

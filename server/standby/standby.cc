@@ -209,7 +209,7 @@ absl::Status Standby::Receive(const v1::ReplicateReply& reply, v1::ReplicateMess
       spdlog::warn("{}: {}: it was moved to {}/set_aside, and is copied anew", options_.state_dir, begin.reason(),
                    options_.state_dir);
     }
-    RETURN_IF_ERROR(directory_->Begin(begin.place()));
+    RETURN_IF_ERROR(directory_->Begin(begin.place(), address_));
     const core::MutexLock lock(mutex_);
     copied_.run = begin.run();
     copied_.bytes = 0;
@@ -317,6 +317,11 @@ void Standby::Joins(const v1::Context& context) {
     const core::MutexLock lock(mutex_);
     status_ = leads;
   }
+}
+
+uint64_t Standby::epoch() const {
+  const core::MutexLock lock(mutex_);
+  return copied_.run.epoch();
 }
 
 std::string Standby::Progress() const {

@@ -57,6 +57,7 @@ class Standby {
   absl::Status Promote(bool leader_is_stopped);
   v1::RunDescription Describe(const v1::DescribeRequest& request);
   void Joins(const v1::Context& context);  // a site that looks for its leader
+  uint64_t epoch() const;                  // of its leader, as far as it has heard
   std::string Progress() const;            // "a standby of 10.0.0.1:7077: has all up to record 12"
   absl::Status CheckContext(const v1::Context& context) const;
   const StandbyOptions& options() const { return options_; }

@@ -87,6 +87,7 @@ constexpr double kCriticalSyncS = 10;
 constexpr int64_t kWarnFreeFiles = 1000;  // a snapshot is a file for each fragment, and so is a segment of the log
 constexpr int64_t kCriticalFreeFiles = 100;
 constexpr double kStuckLogS = 5;
+constexpr double kBehindS = 10;
 constexpr double kSilentLinkS = 5;
 constexpr double kBackAgain = 1.02;  // of the evaluation loss before
 constexpr int64_t kDayS = 24 * 3600;
@@ -171,7 +172,7 @@ void FindSilent(const SiteStatus& site, Alarms& alarms) {
 
 void FindGone(const StatusSnapshot& snapshot, const SiteStatus& site, Alarms& alarms) {
   if (!site.lost) return;
-  const char* const others = snapshot.away.empty() ? "; no round waits for it" : "";
+  const char* const others = snapshot.others.away.empty() ? "; no round waits for it" : "";
   alarms.push_back({.name = "site_gone",
                     .severity = Severity::kWarning,
                     .site = site.name,
@@ -179,8 +180,8 @@ void FindGone(const StatusSnapshot& snapshot, const SiteStatus& site, Alarms& al
 }
 
 void FindAwayShards(const StatusSnapshot& snapshot, Alarms& alarms) {
-  if (snapshot.away.empty() || snapshot.state == "done") return;
-  const std::string which = absl::StrJoin(snapshot.away, " and ", [](std::string* out, const AwayShard& away) {
+  if (snapshot.others.away.empty() || snapshot.state == "done") return;
+  const std::string which = absl::StrJoin(snapshot.others.away, " and ", [](std::string* out, const AwayShard& away) {
     absl::StrAppendFormat(out, "shard %d has not been heard of for %.0f s", away.shard, away.away_s);
   });
   alarms.push_back({.name = "shard_gone",
@@ -188,7 +189,7 @@ void FindAwayShards(const StatusSnapshot& snapshot, Alarms& alarms) {
                     .text = absl::StrCat(which,
                                          ": no round of its fragments closes; start it again on the same "
                                          "--state_dir, with --shard=",
-                                         snapshot.away.front().shard, "/", snapshot.shard.count)});
+                                         snapshot.others.away.front().shard, "/", snapshot.shard.count)});
 }
 
 void FindStalled(const SiteStatus& site, Alarms& alarms) {
@@ -317,6 +318,28 @@ void FindRefusedFiles(const StatusSnapshot& snapshot, Alarms& alarms) {
                     .severity = Severity::kWarning,
                     .text = absl::StrCat(absl::StrJoin(faults, "; "),
                                          "; the contents of before stay in use, until the next start")});
+}
+
+void FindStandbys(const StatusSnapshot& snapshot, Alarms& alarms) {
+  if (snapshot.others.standbys.empty() || !snapshot.others.standby_of.empty() || IsEnding(snapshot)) return;
+  std::vector<std::string> missing;
+  for (const StandbyStatus& standby : snapshot.others.standbys) {
+    if (!standby.connected) missing.push_back(standby.address);
+    if (!standby.connected || (standby.whole && standby.seconds_behind < kBehindS)) continue;
+    alarms.push_back(
+        {.name = "standby_behind",
+         .severity = Severity::kWarning,
+         .text = standby.whole
+                     ? absl::StrFormat("the standby at %s is %.0f s behind, with %s to be sent", standby.address,
+                                       standby.seconds_behind, Gigabytes(standby.bytes_behind))
+                     : absl::StrCat("the first copy of the standby at ", standby.address,
+                                    " is not whole: ", Gigabytes(standby.bytes_behind), " are to be sent")});
+  }
+  if (missing.size() < snapshot.others.standbys.size()) return;
+  alarms.push_back({.name = "no_standby",
+                    .severity = Severity::kWarning,
+                    .text = absl::StrCat("no standby is connected (", absl::StrJoin(missing, ", "),
+                                         "): if this machine is lost now, so is the run's state")});
 }
 
 void FindCertificate(const StatusSnapshot& snapshot, Alarms& alarms) {
@@ -472,6 +495,7 @@ Alarms FindAlarms(const StatusSnapshot& snapshot) {
   FindStuckLog(snapshot, alarms);
   FindDamage(snapshot, alarms);
   FindCertificate(snapshot, alarms);
+  FindStandbys(snapshot, alarms);
   FindRefusedFiles(snapshot, alarms);
   FindAlone(snapshot, alarms);
   for (const SiteStatus& site : snapshot.sites) {

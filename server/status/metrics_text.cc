@@ -264,6 +264,21 @@ void AddHost(const HostStatus& host, const ProcessStatus& process, int event_str
   Add(families, "process_cpu_seconds_total", "User and system time.", MetricType::Counter, process.cpu_s);
 }
 
+void AddStandbys(const std::vector<StandbyStatus>& standbys, Families& families) {
+  const MetricType gauge = MetricType::Gauge;
+  MetricFamily up{"causeway_standby_up", "Whether the standby is connected and could lead (0 or 1).", gauge, {}};
+  MetricFamily seconds{"causeway_standby_behind_seconds", "How far the standby's copy is behind.", gauge, {}};
+  MetricFamily bytes{"causeway_standby_behind_bytes", "Bytes not yet sent to the standby.", gauge, {}};
+  for (const StandbyStatus& standby : standbys) {
+    const Labels labels = {{"standby", standby.address}};
+    up.metric.push_back(Measured(gauge, labels, standby.connected && standby.whole ? 1 : 0));
+    if (!standby.connected) continue;
+    seconds.metric.push_back(Measured(gauge, labels, standby.seconds_behind));
+    bytes.metric.push_back(Measured(gauge, labels, static_cast<double>(standby.bytes_behind)));
+  }
+  for (MetricFamily* family : {&up, &seconds, &bytes}) families.push_back(std::move(*family));
+}
+
 void AddScrub(const ScrubStatus& scrub, Families& families) {
   const auto gauge = MetricType::Gauge;
   Add(families, "causeway_scrub_passes_total", "Times that the state directory was read again.", MetricType::Counter,
@@ -286,6 +301,7 @@ std::string MetricsText(const StatusSnapshot& snapshot, const ProcessStatus& pro
   AddTimes(snapshot.times, families);
   AddSyncs(snapshot.syncs, families);
   AddScrub(snapshot.scrub, families);
+  AddStandbys(snapshot.others.standbys, families);
   AddHost(snapshot.host, process, event_streams, families);
   std::erase_if(families, [](const MetricFamily& family) { return family.metric.empty(); });
   return prometheus::TextSerializer().Serialize(families);

@@ -42,8 +42,9 @@ constexpr int64_t kHostMs = 1'000;  // how often the disk is checked
 
 // In synchronous mode every site needs every fragment: without one of its shards the run stands still.
 void ShowPaused(StatusSnapshot& snapshot) {
-  if (snapshot.away.empty() || snapshot.state != "training" || snapshot.mode != core::SyncMode::kSynchronous) return;
-  const AwayShard& away = snapshot.away.front();
+  if (snapshot.others.away.empty() || snapshot.state != "training" || snapshot.mode != core::SyncMode::kSynchronous)
+    return;
+  const AwayShard& away = snapshot.others.away.front();
   snapshot.state = "paused";
   snapshot.reason = absl::StrFormat(
       "shard %d has not been heard of for %.0f s, and every round waits for its fragments", away.shard, away.away_s);

@@ -331,6 +331,16 @@ void WriteHost(JsonWriter& json, const StatusSnapshot& snapshot) {
   json.OrNull("certificate", host.certificate_expires_unix_s, [&](int64_t s) { json.Object("expires_unix_s", s); });
 }
 
+void WriteStandbys(JsonWriter& json, const StatusSnapshot& snapshot) {
+  json.Member("role", snapshot.others.standby_of.empty() ? "leader" : "standby");
+  json.Member("standby_of", snapshot.others.standby_of);
+  WriteArray(json, "standbys", snapshot.others.standbys, [&](const StandbyStatus& standby) {
+    json.Object("address", standby.address, "connected", standby.connected, "whole", standby.whole,  //
+                "records_behind", static_cast<int64_t>(standby.records_behind), "bytes_behind", standby.bytes_behind,
+                "seconds_behind", standby.seconds_behind);
+  });
+}
+
 void WriteRun(JsonWriter& json, const StatusSnapshot& snapshot, bool reduced) {
   json.Member("schema_version", kSchemaVersion);
   json.Member("version", snapshot.version);
@@ -380,6 +390,7 @@ std::string StatusJson(const StatusSnapshot& snapshot, Details details) {
   JsonWriter json;
   json.BeginObject();
   WriteRun(json, snapshot, reduced);
+  WriteStandbys(json, snapshot);
   WriteHost(json, snapshot);
   WriteAlarms(json, snapshot);
   WriteCodec(json, snapshot);

@@ -199,6 +199,23 @@ struct AwayShard {
   double away_s = 0;  // since it was heard last, or since this shard was started
 };
 
+// A standby of this coordinator, which mirrors its state.
+struct StandbyStatus {
+  std::string address;       // HOST:PORT by which sites reach it
+  bool connected = false;    // the following count if it is
+  bool whole = false;        // its first copy is: it could lead
+  int64_t bytes_behind = 0;  // not yet sent to it
+  uint64_t records_behind = 0;
+  double seconds_behind = 0;
+};
+
+// The run's coordinators besides this one.
+struct OtherCoordinators {
+  std::vector<AwayShard> away;          // the other shards that shard 0 does not hear
+  std::vector<StandbyStatus> standbys;  // by place
+  std::string standby_of;               // the leader's HOST:PORT; empty: this one leads
+};
+
 enum class Severity { kWarning, kCritical };
 
 struct Alarm {
@@ -245,8 +262,8 @@ struct StatusSnapshot {
   std::vector<WaitingStranger> strangers;  // in bytewise order of site
   std::string completed;  // how the end of the state, lost with the machine's power, was made good; empty: it was not
   std::vector<core::Outlier> outliers;
-  std::vector<AwayShard> away;  // the other shards that shard 0 does not hear
-  std::string failure;          // why the coordinator cannot continue; empty: it can
+  OtherCoordinators others;
+  std::string failure;  // why the coordinator cannot continue; empty: it can
 
   std::string version;                  // board: the program's version
   HostStatus host;                      // board

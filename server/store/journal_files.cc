@@ -208,6 +208,7 @@ absl::Status JournalFiles::BeginLog(const Readout& readout, const JournalOptions
     const bool doubtful = options.relaxed || identity.may_have_lost_its_end;
     RETURN_IF_ERROR(WriteMeta(*database, kUnsyncedEnd, doubtful ? "1" : "0"));
     if (promoted) RETURN_IF_ERROR(WriteMeta(*database, kHandedTo, ""));
+    if (promoted) RETURN_IF_ERROR(TurnStandby(*database, promoted->address, promoted->leader));
     return ForgetUnfinishedSeed(*database);
   }));
   ASSIGN_OR_RETURN(const std::vector<std::string> standbys, ReadStandbys(*database));

@@ -62,8 +62,13 @@ absl::StatusOr<std::optional<StandbyNote>> ReadStandbyNote(const std::string& st
   ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path, 1 << 16));
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   try {
-    return StandbyNote{json.at("leader"),      json.at("place"), json.at("promoted"),
-                       json.at("handed_over"), json.at("own"),   json.at("seen")};
+    return StandbyNote{.leader = json.at("leader"),
+                       .address = json.at("address"),
+                       .place = json.at("place"),
+                       .promoted = json.at("promoted"),
+                       .handed_over = json.at("handed_over"),
+                       .own = json.at("own"),
+                       .seen = json.at("seen")};
   } catch (const std::exception& error) {
     return absl::DataLossError(absl::StrCat(path, " is damaged: ", error.what()));
   }
@@ -164,15 +169,17 @@ absl::Status MirrorDirectory::SetAside() {
 }
 
 absl::Status MirrorDirectory::WriteNote() const {
-  const nlohmann::json json = {{"leader", note_.leader},           {"place", note_.place}, {"promoted", note_.promoted},
-                               {"handed_over", note_.handed_over}, {"own", note_.own},     {"seen", note_.seen}};
+  const nlohmann::json json = {{"leader", note_.leader},          {"address", note_.address}, {"place", note_.place},
+                               {"promoted", note_.promoted},      {"own", note_.own},         {"seen", note_.seen},
+                               {"handed_over", note_.handed_over}};
   return formats::WriteFileAtomically(NotePath(directory_->path()), json.dump() + "\n");
 }
 
-absl::Status MirrorDirectory::Begin(int place) {
+absl::Status MirrorDirectory::Begin(int place, const std::string& address) {
   unsynced_.clear();
   removed_.clear();
   note_.place = place;
+  note_.address = address;
   is_copy_ = true;
   return WriteNote();
 }

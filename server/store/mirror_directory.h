@@ -28,6 +28,7 @@ namespace causeway::server {
 // The contents of standby.json.
 struct StandbyNote {
   std::string leader;        // HOST:PORT of the coordinator whose copy it is
+  std::string address;       // HOST:PORT of this one
   int place = 1;             // in the leader's list of standbys, from 1 on
   bool promoted = false;     // it is to lead
   bool handed_over = false;  // it has everything: the leader has said so, and ended
@@ -66,7 +67,8 @@ class MirrorDirectory {
 
   absl::StatusOr<std::vector<MirrorFile>> Files() const;  // all that is here, for the leader to compare; reads them
   absl::Status SetAside();                                // moves all of that to set_aside/N
-  absl::Status Begin(int place);                          // from here on the directory is a copy: writes the note
+  // From here on the directory is a copy: writes the note.
+  absl::Status Begin(int place, const std::string& address);
 
   // INVALID_ARGUMENT: no file of a state has such a name; OUT_OF_RANGE: the bytes do not follow those that are here.
   // With a mark: returns when all before it is on the disk, and noted.

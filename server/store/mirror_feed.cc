@@ -63,8 +63,9 @@ absl::StatusOr<std::map<std::string, int64_t>> Agreeing(const std::string& direc
 MirrorFeed::MirrorFeed(std::string directory, const core::Clock* clock)
     : directory_(std::move(directory)), clock_(*clock) {}
 
-void MirrorFeed::Has(std::map<std::string, int64_t> held) {
+void MirrorFeed::Serve(const std::string& address, std::map<std::string, int64_t> held) {
   const core::MutexLock lock(mutex_);
+  address_ = address;
   queued_ = std::move(held);
 }
 
@@ -218,7 +219,7 @@ void MirrorFeed::Stop() {
 
 MirrorFigures MirrorFeed::figures() const {
   const core::MutexLock lock(mutex_);
-  MirrorFigures figures{.sequence = acknowledged_, .bytes_behind = unsent_, .bytes = total_};
+  MirrorFigures figures{.address = address_, .sequence = acknowledged_, .bytes_behind = unsent_, .bytes = total_};
   figures.records_behind = newest_.sequence - std::min(newest_.sequence, acknowledged_);
   if (!moments_.empty()) figures.seconds_behind = static_cast<double>(clock_.NowMs() - moments_.front().at_ms) * 1e-3;
   return figures;

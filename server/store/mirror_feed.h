@@ -45,6 +45,7 @@ struct MirrorFile {
 
 // How far a standby is behind.
 struct MirrorFigures {
+  std::string address;
   uint64_t sequence = 0;  // the last record that is on its disk with all that it names; 0: its first copy is not whole
   uint64_t records_behind = 0;
   double seconds_behind = 0;
@@ -67,7 +68,8 @@ class MirrorFeed {
   static constexpr int64_t kBeatMs = 1'000;  // an empty piece, where there is nothing else
 
   explicit MirrorFeed(std::string directory, const core::Clock* clock = &core::SystemClock());  // `clock` outlives it
-  void Has(std::map<std::string, int64_t> held);  // first: the bytes of each file that the standby has (Agreeing)
+  // First: the standby's HOST:PORT, and the bytes of each file that it has (Agreeing).
+  void Serve(const std::string& address, std::map<std::string, int64_t> held);
 
   // ---- The journal: first the files that are there, then what becomes of them ----
   // The file has bytes up to `to`, where a record ends if there is a mark.
@@ -108,6 +110,7 @@ class MirrorFeed {
   mutable core::Mutex mutex_;
   core::Condition changed_;
   std::map<std::string, int64_t> queued_ ABSL_GUARDED_BY(mutex_);  // the files, and up to where they were added
+  std::string address_ ABSL_GUARDED_BY(mutex_);
   std::deque<Place> places_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> skipped_ ABSL_GUARDED_BY(mutex_);  // they have vanished, and the standby has not heard of that
   LogMark newest_ ABSL_GUARDED_BY(mutex_), sent_ ABSL_GUARDED_BY(mutex_), marked_ ABSL_GUARDED_BY(mutex_);

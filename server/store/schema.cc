@@ -200,6 +200,12 @@ absl::Status AddStandby(Database& database, const std::string& address) {
   return WriteMeta(database, "standbys", nlohmann::json(standbys).dump());
 }
 
+absl::Status TurnStandby(Database& database, const std::string& address, const std::string& leader) {
+  ASSIGN_OR_RETURN(std::vector<std::string> standbys, ReadStandbys(database));
+  std::ranges::replace(standbys, address, leader);
+  return WriteMeta(database, "standbys", nlohmann::json(standbys).dump());
+}
+
 absl::StatusOr<JournalIdentity> BeginLife(Database& database, uint64_t epoch, bool new_lineage) {
   JournalIdentity identity{.epoch = epoch};
   RETURN_IF_ERROR(WriteMeta(database, "epoch", static_cast<int64_t>(epoch)));

@@ -73,5 +73,7 @@ absl::Status RecordFloor(Database& database, JournalIdentity& identity);
 // The addresses of all standbys that the run has known, in the order of their places, the first of which is 1.
 absl::StatusOr<std::vector<std::string>> ReadStandbys(Database& database);
 absl::Status AddStandby(Database& database, const std::string& address);  // unless it is there
+// The standby leads: its former leader takes its place.
+absl::Status TurnStandby(Database& database, const std::string& address, const std::string& leader);
 
 }  // namespace causeway::server

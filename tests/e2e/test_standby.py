@@ -46,6 +46,9 @@ class StandbyTest(EndToEndTest):
     def test_a_run_whose_leader_is_gone_with_its_directory_goes_on_at_its_standby(self):
         run, standby = self.with_standby(config_of(run={"steps": 300}))
         eventually(lambda: run.newest() >= 3 and "is whole" in standby.coordinator.log(), "rounds, and a first copy")
+        (shown,) = run.status()["standbys"]
+        self.assertEqual((shown["address"], shown["connected"], shown["whole"]), (standby.grpc, True, True))
+        self.assertEqual((standby.status()["role"], standby.status()["standby_of"]), ("standby", run.grpc))
         time.sleep(random.Random(SEED).uniform(0, 0.1))  # waits for nothing: a moment within the next rounds
         code, said = self.promote(standby, "--leader_is_stopped")
         self.assertEqual(code, REFUSED, said)
@@ -53,6 +56,8 @@ class StandbyTest(EndToEndTest):
         run.coordinator.kill()
         shutil.rmtree(run.state_dir)
         self.promote_when_silent(standby)
+        alarms = [alarm["name"] for alarm in standby.status()["alarms"]]
+        self.assertIn("no_standby", alarms)
         self.goes_on_at(standby, run)
 
     def goes_on_at(self, standby, run):
@@ -104,8 +109,10 @@ class StandbyTest(EndToEndTest):
         eventually(lambda: "leads the run" in former.coordinator.log(), "it hears that the standby leads")
         eventually(lambda: "is whole" in former.coordinator.log() or (former.state_dir / "standby.json").exists(),
                    "it copies")
+        eventually(lambda: [other["address"] for other in standby.status()["standbys"] if other["whole"]] == [former.grpc],
+                   "the former leader is the standby")
         self.goes_on_at(standby, run)
-        self.assertIsNone((former.status() or {}).get("fragments"))
+        self.assertEqual(former.status()["role"], "standby")
         former.stop_coordinator()
 
     def test_a_leader_whose_standby_is_silent_leads_once_all_its_sites_have_come(self):

@@ -26,6 +26,14 @@ const ALARMS = {
     'The coordinator\'s disk fills up',
     'Make room, or give the state directory a larger volume. The coordinator ends before the disk is full; everything it acknowledged is safe.'
   ],
+  no_standby: [
+    'No standby is connected',
+    'Start it again with --standby_of, or look at the link to it: the log of each says why. If the run is to have none any more, take its name off the list.'
+  ],
+  standby_behind: [
+    'A standby is behind',
+    'It could lead only from what it has. Look at the link between the two, and at its disk.'
+  ],
   disk_slow: [
     'The coordinator\'s disk is slow',
     'Nothing is acknowledged before it is on the disk, so every site waits. Look for another program that writes there, or a volume that fails or is throttled.'

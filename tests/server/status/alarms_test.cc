@@ -225,7 +225,7 @@ TEST(Alarms, ASiteWhoseLossIsApartHasOneWithBoth) {
 }
 
 TEST(Alarms, AShardThatIsAwayHasOneAndItsFragmentsWaitForASiteThatIsGone) {
-  const auto away = [](auto& run) { run.shard = {0, 2}, run.away = {{1, 7.0}}, run.state = "paused"; };
+  const auto away = [](auto& run) { run.shard = {0, 2}, run.others.away = {{1, 7.0}}, run.state = "paused"; };
   ExpectAlarms({
       {"a shard is away",
        away,
@@ -238,6 +238,28 @@ TEST(Alarms, AShardThatIsAwayHasOneAndItsFragmentsWaitForASiteThatIsGone) {
   const std::vector<Alarm> alarms = FindAlarms(snapshot);
   EXPECT_THAT(NamesOf(alarms), ElementsAre("shard_gone", "site_gone"));
   EXPECT_THAT(alarms[1].text, Not(HasSubstr("no round waits")));
+}
+
+TEST(Alarms, AStandbyThatIsBehindOrNotThereHasOne) {
+  const auto with = [](std::vector<StandbyStatus> standbys) {
+    return [standbys](auto& run) { run.others.standbys = standbys; };
+  };
+  const StandbyStatus near{.address = "b:1", .connected = true, .whole = true, .seconds_behind = 0.5};
+  StandbyStatus far = near, first = near, away = near;
+  far.seconds_behind = 12, far.bytes_behind = 2'000'000'000;
+  first.whole = false;
+  away.connected = false, away.address = "c:1";
+  ExpectAlarms({
+      {"one is near", with({near})},
+      {"one is near, another away", with({near, away})},
+      {"far", with({far}), {kWarning, "standby_behind", {}, HasSubstr("b:1 is 12 s behind, with 2.00 GB to be sent")}},
+      {"its first copy",
+       with({first}),
+       {kWarning, "standby_behind", {}, HasSubstr("first copy of the standby at b:1")}},
+      {"away", with({away}), {kWarning, "no_standby", {}, HasSubstr("no standby is connected (c:1)")}},
+      {"away, of a run that is done", [&](auto& run) { with({away})(run), run.state = "done"; }},
+      {"of a standby", [&](auto& run) { with({away})(run), run.others.standby_of = "a:1"; }},
+  });
 }
 
 TEST(Alarms, TransfersThatStallAndCheckpointsThatFailHaveOne) {

@@ -40,6 +40,7 @@ StatusSnapshot Snapshot() {
   snapshot.times.up.Add(0.02);
   snapshot.syncs = {.count = 3, .seconds = 4.5, .slowest_s = 4};
   snapshot.scrub = {.passes = 2, .bytes = 500, .ended_unix_ms = 1'500'000, .damages = {}};
+  snapshot.others.standbys = {{"b:1", true, true, 300, 4, 0.5}};
   snapshot.alarms = {{.name = "site_silent", .site = "a"}, {.name = "site_silent", .site = "b"}};
   return snapshot;
 }
@@ -78,6 +79,9 @@ TEST(MetricsText, HasWhatOperatorsRelyOn) {
            "causeway_scrub_passes_total 2\n",
            "causeway_scrub_bytes 500\n",
            "causeway_scrub_ended_timestamp_seconds 1500\n",
+           "causeway_standby_up{standby=\"b:1\"} 1\n",
+           "causeway_standby_behind_seconds{standby=\"b:1\"} 0.5\n",
+           "causeway_standby_behind_bytes{standby=\"b:1\"} 300\n",
            "causeway_certificate_expiry_timestamp_seconds 1234\n",
            "causeway_alarm{alarm=\"site_silent\",severity=\"warning\"} 1\n",
            "causeway_build_info{version=\"1.2.3\"} 1\n",

@@ -46,10 +46,10 @@ class Mirror : public JournalTest {
       EXPECT_TRUE(stream.directory->SetAside().ok());
       held = std::map<std::string, int64_t>();
     }
-    stream.feed->Has(*held);
-    const auto place = journal.Mirror(stream.feed, kStandby);
+    stream.feed->Serve(kStandby, *held);
+    const auto place = journal.Mirror(stream.feed);
     EXPECT_TRUE(place.ok()) << place.status();
-    EXPECT_TRUE(stream.directory->Begin(*place).ok());
+    EXPECT_TRUE(stream.directory->Begin(*place, kStandby).ok());
     return stream;
   }
 
@@ -201,12 +201,17 @@ TEST_F(Mirror, OfAnotherPlaceLeadsInAnotherEpoch) {
   EXPECT_EQ(EpochOfPromotion(7, 1), (uint64_t{1} << 32) + (1 << 24));
   EXPECT_EQ(EpochOfPromotion(7, 2), (uint64_t{1} << 32) + (2 << 24));
   EXPECT_EQ(EpochOfPromotion(EpochOfPromotion(7, 2) + 5, 1), (uint64_t{2} << 32) + (1 << 24));
+  const auto place_of = [this](Journal& journal, const std::string& address) {
+    const auto feed = std::make_shared<MirrorFeed>(options_.directory);
+    feed->Serve(address, {});
+    return *journal.Mirror(feed);
+  };
   auto journal = Open();
-  EXPECT_EQ(*journal->Mirror(std::make_shared<MirrorFeed>(options_.directory), "a:1"), 1);
-  EXPECT_EQ(*journal->Mirror(std::make_shared<MirrorFeed>(options_.directory), "b:1"), 2);
-  EXPECT_EQ(*journal->Mirror(std::make_shared<MirrorFeed>(options_.directory), "a:1"), 1);
+  EXPECT_EQ(place_of(*journal, "a:1"), 1);
+  EXPECT_EQ(place_of(*journal, "b:1"), 2);
+  EXPECT_EQ(place_of(*journal, "a:1"), 1);
   journal.reset();
-  EXPECT_EQ(*Open()->Mirror(std::make_shared<MirrorFeed>(options_.directory), "c:1"), 3);
+  EXPECT_EQ(place_of(*Open(), "c:1"), 3);
 }
 
 class Feed : public testing::Test {
