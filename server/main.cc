@@ -126,6 +126,9 @@ Ended Serve(server::RunExchange& coordinator, server::Gate& gate) {
   while (!ctl::WaitForStopSignal(kTickMs)) {
     coordinator.Tick();
     gate.Tick();
+    const std::string deposed =
+        coordinator.View([](const server::RunParts& run) { return run.admission.strangers.WhyDeposed(); });
+    if (!deposed.empty()) coordinator.Fail(absl::FailedPreconditionError(deposed));
     if (!coordinator.status().ok()) return Ended::kStopped;
     if (coordinator.View([](const server::RunParts& run) { return run.admission.LacksItsEnd(); })) {
       spdlog::warn("sites hold more than this state, whose end was lost: it is completed from what they hold");
@@ -270,7 +273,7 @@ absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::st
   if (!addresses.shard.leads()) {
     follower.emplace(
         server::MembershipFollowerOptions{.lead = addresses.lead, .shard = addresses.shard, .run_id = config.run_id},
-        transport::MakeGrpcWire(addresses.lead, addresses.lead_channel), coordinator.get());
+        transport::MakeGrpcWire(addresses.lead, addresses.lead_channel, addresses.leads), coordinator.get());
   }
   board.SetReady();
   const bool lacks_its_end = Serve(*coordinator, serving.gate) == Ended::kLacksItsEnd;

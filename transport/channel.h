@@ -81,7 +81,7 @@ void ConfigureServer(grpc::ServerBuilder& builder, int fragments = core::kMaxFra
 // A site's link to one coordinator, as its owner wants it: plain values.
 struct LinkOptions {
   Address coordinator;
-  std::vector<Address> others = {};  // it may lead at one of these, too: its standbys
+  std::vector<Address> all = {};  // that, and those of its standbys
   ChannelOptions channel;
   core::RunId run;  // empty: as the coordinator describes it
   core::SiteId site;

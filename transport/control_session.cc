@@ -59,9 +59,9 @@ v1::Context ControlSession::Context() const {
   context.set_run_id(known_.run_id);
   context.set_site(site_);
   context.set_session(id_);
-  context.set_epoch(known_.epoch);
+  context.set_epoch(known_.proofs.epoch().epoch);
   context.set_lineage(known_.lineage);
-  context.set_life(known_.life);
+  context.set_life(known_.proofs.epoch().life);
   context.set_stay(known_.welcomed_stay);
   context.set_shard(shard_.index);
   context.set_num_shards(shard_.count);
@@ -82,10 +82,8 @@ Welcome ControlSession::Take(const v1::Welcome& welcome, core::FragmentMap map) 
   const bool same_lineage = !welcome.forgotten() && (known_.lineage.empty() || known_.lineage == welcome.lineage() ||
                                                      known_.lineage == welcome.continues());
   bool same_model = true;
-  if (known_.lineage != welcome.lineage() || welcome.epoch() >= known_.epoch) {
-    known_.epoch = welcome.epoch();
-    known_.life = welcome.life();
-    known_.proofs.HasEpoch(welcome.proof());
+  if (known_.lineage != welcome.lineage() || welcome.epoch() >= known_.proofs.epoch().epoch) {
+    known_.proofs.HasEpoch({welcome.epoch(), welcome.life()}, welcome.proof());
   }
   known_.lineage = welcome.lineage();
   for (int p = 0; p < welcome.last_admitted_size() && p < welcome.admission_proofs_size(); ++p) {

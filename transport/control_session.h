@@ -88,9 +88,7 @@ class ControlSession {
   enum class State { kApart, kJoining, kWelcomed };
   struct Known {
     core::RunId run_id;
-    uint64_t epoch = 0;
     std::string lineage;
-    uint64_t life = 0;                   // identifies the life of the coordinator with that epoch
     std::optional<uint64_t> generation;  // generation of the model in the welcome
     int64_t told_stay = 0;
     int64_t welcomed_stay = 0;

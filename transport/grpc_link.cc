@@ -62,7 +62,7 @@ std::string Explain(const LinkOptions& options, bool unconnected, const std::str
 
 GrpcLink::GrpcLink(LinkOptions options, std::unique_ptr<Wire> wire)
     : options_(WithAnswers(std::move(options))),
-      wire_(wire != nullptr ? std::move(wire) : MakeGrpcWire(options_.coordinator, options_.channel, options_.others)),
+      wire_(wire != nullptr ? std::move(wire) : MakeGrpcWire(options_.coordinator, options_.channel, options_.all)),
       up_(options_.max_up_bytes_per_s),
       down_(options_.max_down_bytes_per_s),
       show_(wire_.get(), &up_),
@@ -94,8 +94,7 @@ absl::StatusOr<RunDescription> GrpcLink::Describe(const std::function<bool()>& c
 }
 
 // Waits until the time is over, or the link or its caller stops; true if one does. Unconnected, it waits on the
-// channel: gRPC works on a connection only while someone waits on it, and would otherwise still report the old failure
-// at the next attempt.
+// channel: gRPC works on a connection only while someone waits on it.
 bool GrpcLink::WaitForRetry(int64_t backoff_ms, const std::function<bool()>& cancelled) {
   const int64_t end_ms = clock_.NowMs() + backoff_ms;
   const auto stops = [&] { return Stopping() || cancelled(); };
@@ -221,6 +220,7 @@ void GrpcLink::OnWelcome(const v1::Welcome& welcome) {
   }
   if (!meaning.kept_transfers) DropTransfers();
   watch_.Begin(welcome.beat_ms());
+  wire_->Learn({welcome.standbys().begin(), welcome.standbys().end()});
   Replace(watch_.TakeSuspects(clock_.NowUs()));
   listener_->OnHold(welcome.held());
   listener_->OnWelcome(meaning);

@@ -23,9 +23,15 @@ std::string ShownProofs::Find(const Proofs& proofs, core::FragmentId fragment, c
   return found == of_fragment->second.end() ? "" : found->second;
 }
 
-void ShownProofs::HasEpoch(const std::string& proof) {
+void ShownProofs::HasEpoch(const Epoch& epoch, const std::string& proof) {
   core::MutexLock lock(mutex_);
-  epoch_ = proof;
+  epoch_ = epoch;
+  epoch_proof_ = proof;
+}
+
+ShownProofs::Epoch ShownProofs::epoch() const {
+  core::MutexLock lock(mutex_);
+  return epoch_;
 }
 
 void ShownProofs::HasVersion(core::FragmentId fragment, core::Version version, const std::string& proof) {
@@ -40,15 +46,18 @@ void ShownProofs::HasAdmitted(core::FragmentId fragment, core::Version base, con
 
 void ShownProofs::AddTo(v1::Join* join) const {
   core::MutexLock lock(mutex_);
-  join->set_epoch_proof(epoch_);
+  join->set_epoch_proof(epoch_proof_);
   for (int p = 0; p < join->versions_size(); ++p) join->add_version_proofs(Find(versions_, p, join->versions(p)));
   for (int p = 0; p < join->admitted_size(); ++p) join->add_admission_proofs(Find(admissions_, p, join->admitted(p)));
 }
 
-// "v:FRAGMENT:VERSION:HEX", "a:FRAGMENT:BASE:HEX", with a space between.
+// "e:EPOCH:LIFE:HEX", "v:FRAGMENT:VERSION:HEX", "a:FRAGMENT:BASE:HEX", with a space between.
 std::string ShownProofs::Text() const {
   core::MutexLock lock(mutex_);
   std::string text;
+  if (!epoch_proof_.empty()) {
+    absl::StrAppend(&text, "e:", epoch_.epoch, ":", epoch_.life, ":", absl::BytesToHexString(epoch_proof_));
+  }
   const auto add = [&](const char* kind, const Proofs& proofs) {
     for (const auto& [fragment, of_fragment] : proofs) {
       for (const auto& [version, proof] : of_fragment) {
@@ -66,6 +75,12 @@ void ShownProofs::Restore(const std::string& text) {
   core::MutexLock lock(mutex_);
   for (const absl::string_view entry : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
     const std::vector<absl::string_view> fields = absl::StrSplit(entry, ':');
+    Epoch epoch;
+    if (fields.size() == 4 && fields[0] == "e" && absl::SimpleAtoi(fields[1], &epoch.epoch) &&
+        absl::SimpleAtoi(fields[2], &epoch.life)) {
+      epoch_ = epoch;
+      epoch_proof_ = absl::HexStringToBytes(fields[3]);
+    }
     core::FragmentId fragment = 0;
     core::Version version = 0;
     const bool is_entry = fields.size() == 4 && (fields[0] == "v" || fields[0] == "a") &&

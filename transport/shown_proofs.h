@@ -17,12 +17,17 @@ class ShownProofs {
  public:
   static constexpr size_t kKept = 4;  // per fragment: the version held, the one on its way, and those of a checkpoint
 
-  void HasEpoch(const std::string& proof);  // the proof of the coordinator's epoch and life
+  struct Epoch {
+    uint64_t epoch = 0;  // 0: none
+    uint64_t life = 0;   // of the coordinator with that epoch
+  };
+  void HasEpoch(const Epoch& epoch, const std::string& proof);  // the latest of the coordinator's
+  Epoch epoch() const;
   void HasVersion(core::FragmentId fragment, core::Version version, const std::string& proof);
   void HasAdmitted(core::FragmentId fragment, core::Version base, const std::string& proof);
   void AddTo(v1::Join* join) const;  // adds the proofs of what `join` claims; empty where there is none
 
-  // Versions and admissions as text, for a checkpoint, and back.
+  // All of it as text, for a checkpoint, and back.
   std::string Text() const;
   void Restore(const std::string& text);  // text that is not from Text() is left out
 
@@ -32,7 +37,8 @@ class ShownProofs {
   static std::string Find(const Proofs& proofs, core::FragmentId fragment, core::Version version);
 
   mutable core::Mutex mutex_;
-  std::string epoch_ ABSL_GUARDED_BY(mutex_);
+  Epoch epoch_ ABSL_GUARDED_BY(mutex_);
+  std::string epoch_proof_ ABSL_GUARDED_BY(mutex_);
   Proofs versions_ ABSL_GUARDED_BY(mutex_), admissions_ ABSL_GUARDED_BY(mutex_);
 };
 

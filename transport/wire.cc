@@ -3,6 +3,7 @@
 #include <grpcpp/alarm.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <utility>
@@ -30,7 +31,7 @@ class AlarmTimer final : public Wire::Timer {
 class GrpcWire final : public Wire {
  public:
   GrpcWire(const Address& coordinator, const ChannelOptions& options, std::vector<Address> addresses)
-      : addresses_(std::move(addresses)),
+      : given_(std::move(addresses)),
         coordinator_(coordinator),
         options_(options),
         at_(options.proxy ? std::nullopt : FirstThatAnswers(coordinator, "")),
@@ -52,8 +53,25 @@ class GrpcWire final : public Wire {
 
   // At the first of the name's addresses that answers, the present one before the others if it has worked. One that
   // takes connections and is no coordinator's is left to gRPC, which tries the next.
+  // Those that the user gave stay first, and are never dropped.
+  void Learn(const std::vector<std::string>& standbys) override {
+    core::MutexLock lock(mutex_);
+    if (learned_.empty() && !standbys.empty()) learned_.push_back(given_.empty() ? coordinator_ : given_.front());
+    for (const std::string& text : standbys) {
+      const absl::StatusOr<Address> address = core::ParseAddress("standbys", text);
+      const auto is_it = [&](const Address& known) { return known.Text() == text; };
+      if (!address.ok() || learned_.size() > kMostLearned) continue;
+      if (std::ranges::none_of(given_, is_it) && std::ranges::none_of(learned_, is_it)) learned_.push_back(*address);
+    }
+  }
+
   void Dial() override {
-    if (addresses_.size() > 1) TurnTo(FindLeader(addresses_, options_).leader);
+    std::vector<Address> addresses = given_;
+    {
+      core::MutexLock lock(mutex_);
+      addresses.insert(addresses.end(), learned_.begin(), learned_.end());
+    }
+    if (addresses.size() > 1) TurnTo(FindLeader(addresses, options_).leader);
     if (options_.proxy) return;
     const std::shared_ptr<ControlChannel> control = Control();
     if (control->channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
@@ -145,8 +163,11 @@ class GrpcWire final : public Wire {
     return bulk_stubs_[channel];
   }
 
-  const std::vector<Address> addresses_;  // it and its standbys
+  static constexpr size_t kMostLearned = 16;
+
+  const std::vector<Address> given_;  // it and its standbys, as the user has said
   core::Mutex mutex_;
+  std::vector<Address> learned_ ABSL_GUARDED_BY(mutex_);
   Address coordinator_ ABSL_GUARDED_BY(mutex_);
   const ChannelOptions options_;
   std::optional<Address> at_ ABSL_GUARDED_BY(mutex_);  // none: gRPC finds it
@@ -157,10 +178,8 @@ class GrpcWire final : public Wire {
 }  // namespace
 
 std::unique_ptr<Wire> MakeGrpcWire(const Address& coordinator, const ChannelOptions& options,
-                                   const std::vector<Address>& others) {
-  std::vector<Address> addresses = {coordinator};
-  addresses.insert(addresses.end(), others.begin(), others.end());
-  return std::make_unique<GrpcWire>(coordinator, options, std::move(addresses));
+                                   const std::vector<Address>& all) {
+  return std::make_unique<GrpcWire>(coordinator, options, all);
 }
 
 }  // namespace causeway::transport

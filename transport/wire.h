@@ -41,6 +41,8 @@ class Wire {
   // Finds where the coordinator is, if there is no connection. May take seconds; call it before a call is prepared, and
   // with no lock that others wait for.
   virtual void Dial() {}
+  // The coordinator has standbys at these addresses, HOST:PORT: one of them may lead when it is dialled next.
+  virtual void Learn(const std::vector<std::string>& /*standbys*/) {}
   // Asks for the run's description, in one attempt of at most five seconds; gives up if cancelled.
   virtual grpc::Status Describe(const core::SiteId& site, absl::FunctionRef<bool()> cancelled,
                                 v1::RunDescription& description) = 0;
@@ -59,8 +61,8 @@ class Wire {
   virtual std::unique_ptr<Timer> After(core::Clock::Duration time, std::function<void()> call) = 0;
 };
 
-// `others`: the addresses of its standbys.
+// `all`: of a coordinator with standbys, its address and theirs.
 std::unique_ptr<Wire> MakeGrpcWire(const Address& coordinator, const ChannelOptions& options,
-                                   const std::vector<Address>& others = {});
+                                   const std::vector<Address>& all = {});
 
 }  // namespace causeway::transport

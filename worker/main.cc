@@ -298,7 +298,7 @@ absl::StatusOr<std::unique_ptr<transport::SessionLink>> MakeLink() {
     ASSIGN_OR_RETURN(const std::vector<transport::Address> addresses, transport::ParseAddresses("--coordinator", text));
     ASSIGN_OR_RETURN(const transport::ChannelOptions channel, ctl::ReadChannelOptions(addresses.front()));
     shards.push_back({.coordinator = addresses.front(),
-                      .others = {addresses.begin() + 1, addresses.end()},
+                      .all = addresses,
                       .channel = channel,
                       .site = absl::GetFlag(FLAGS_site),
                       .connect_timeout_s = absl::GetFlag(FLAGS_connect_timeout_s),

@@ -28,6 +28,7 @@
 #include "core/clock.h"
 #include "core/listen_failure.h"
 #include "transport/channel.h"
+#include "transport/first_address.h"
 
 namespace causeway::server {
 namespace {
@@ -220,7 +221,8 @@ absl::Status ReadShard(const ListeningFlags& flags, Listening& listening) {
     RETURN_IF_ERROR(transport::ReadClientFlags(listening.client, *listening.leader).status());
   }
   if (shard.leads()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(listening.lead, core::ParseAddress("--membership", flags.membership));
+  ASSIGN_OR_RETURN(listening.leads, transport::ParseAddresses("--membership", flags.membership));
+  listening.lead = listening.leads.front();
   ASSIGN_OR_RETURN(listening.lead_channel, transport::ReadClientFlags(listening.client, listening.lead));
   return absl::OkStatus();
 }

@@ -40,7 +40,8 @@ struct Listening {
   std::optional<core::Address> health;
   transport::TlsFiles tls;
   core::Shard shard;
-  core::Address lead;  // shard 0's address, for a shard beyond the first
+  core::Address lead;                // shard 0's address, for a shard beyond the first
+  std::vector<core::Address> leads;  // that, and its standbys
   transport::ChannelOptions lead_channel;
   std::optional<core::Address> leader;  // that this is a standby of
   transport::ClientFlags client;        // as which we call other coordinators

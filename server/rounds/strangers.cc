@@ -19,6 +19,8 @@ std::string_view DoubtName(Doubt doubt) {
 
 namespace {
 
+constexpr int kTermShift = 32;
+
 DoubtFound Unproven(const std::string& claim) {
   return {Doubt::kUnprovenClaim,
           absl::StrCat(claim,
@@ -49,7 +51,8 @@ std::optional<DoubtFound> FindDoubt(const CoordinatorIdentity& own, const Shown&
                       .text = absl::StrCat(claim,
                                            ": its state directory is a copy of before. Start the coordinator on the "
                                            "newer one, or this one with --new_lineage"),
-                      .of_epoch = true};
+                      .of_epoch = true,
+                      .deposed = (shown.epoch >> kTermShift) > (own.epoch >> kTermShift)};
   }
   if (shown.epoch == own.epoch && shown.life != 0 && shown.life != own.life) {
     const std::string claim =
@@ -107,6 +110,13 @@ bool Strangers::MissesAnEnd() const {
   const auto lost = [](const auto& one) { return one.second.found.doubt == Doubt::kHistoryLost; };
   return std::ranges::any_of(strangers_, lost) &&
          std::ranges::none_of(strangers_, [&](const auto& one) { return lost(one) && one.second.found.of_epoch; });
+}
+
+std::string Strangers::WhyDeposed() const {
+  for (const auto& [site, seen] : strangers_) {
+    if (seen.found.deposed) return absl::StrCat("a standby leads this run: site ", site, ": ", seen.found.text);
+  }
+  return "";
 }
 
 std::vector<Strangers::Stranger> Strangers::Present(int64_t now_ms) const {

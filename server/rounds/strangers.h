@@ -4,6 +4,8 @@
 //   Join ── Shown ─► FindDoubt ─► nothing: the rules decide
 //                        └──────► Strangers: the site must wait with its parameters and retry
 //
+// An epoch is term · 2³² + what rises at each start; the term rises with each promotion of a standby.
+//
 // A site that says such a thing waits alone. Only where it is proven that this state has lost history does no round
 // close until an operator resumes the run. A waiting site retries every few seconds; one that has not for a while is
 // dropped from the list. Pure; one owner at a time.
@@ -56,6 +58,7 @@ struct DoubtFound {
   Doubt doubt = Doubt::kUnknownLineage;
   std::string text;       // both sides' values, and how to resolve it
   bool of_epoch = false;  // a later life of this lineage was seen, so that this state is an older copy
+  bool deposed = false;   // that of a standby that was promoted
 };
 
 // A site's claim: the run is of another lineage; or this lineage has reached an epoch, in that life, or a version, or
@@ -89,6 +92,8 @@ class Strangers {
   std::vector<Stranger> Present(int64_t now_ms) const;  // in bytewise order of site
   // Whether history is lost, all of which may have been this state's end.
   bool MissesAnEnd() const;
+  // Why this coordinator must end: a standby leads. Empty: none does, as far as a site has proven.
+  std::string WhyDeposed() const;
 
  private:
   struct Seen {

@@ -182,6 +182,7 @@ v1::Welcome MakeWelcome(const RunParts& run, const v1::Join& join, const JoinDec
   const core::SiteId& site = join.context().site();
   v1::Welcome welcome = run.model.welcome();
   claims.Introduce(&welcome);
+  for (const std::string& standby : run.journal.mirrors().known()) welcome.add_standbys(standby);
   if (continues) welcome.set_continues(claims.own().continues);
   welcome.set_resumed(decision.resumed && !continues);  // its contributions to the present versions are gone
   welcome.set_held(run.rules->held());

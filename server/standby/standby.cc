@@ -352,6 +352,10 @@ std::unique_ptr<CallService> NewStandbyService(Standby* standby, Gate* gate) {
         return absl::OkStatus();
       },
       core::kMaxControlMessageBytes);
+  service->Add<v1::FollowMessage, v1::MembershipUpdate>(  // to a shard that wants to follow: retry later
+      "Follow", [](const Peer&, const v1::FollowMessage&, v1::MembershipUpdate&) {
+        return absl::Status(absl::UnavailableError("this is a standby"));
+      });
   service->Add<v1::DescribeRequest, v1::RunDescription>(
       "Describe", [=](const Peer& peer, const v1::DescribeRequest& request, v1::RunDescription& description) {
         RETURN_IF_ERROR(gate->Question(peer, request.context().site()));

@@ -2,10 +2,13 @@
 
 import random
 import shutil
+import signal
 import time
 import unittest
 
+import test_shards
 from harness import DONE, DigestBook, EndToEndTest, eventually, synthetic
+from test_shards import Shard, ShardedRun
 
 SITES = {"asia": 0.25, "eu": 1.0, "us": 0.5}
 SHAPES = [[100], [257], [3, 1500], [5000]]
@@ -88,6 +91,33 @@ class StandbyTest(EndToEndTest):
             self.assert_same_bits(undisturbed.local(site), run.local(site), site)
         self.assert_same_bits(undisturbed.export(), run.export(), "export")
 
+    def test_sites_learn_where_their_leader_s_standby_is(self):
+        run = self.new_run(config_of(run={"steps": 300}))
+        run.start_coordinator()
+        standby = run.standby()
+        standby.start_coordinator(f"--standby_of={run.grpc}")
+        eventually(lambda: any(one["whole"] for one in run.status()["standbys"]), "a first copy")
+        run.start_workers(*SITES)
+        eventually(lambda: run.newest() >= 3, "rounds")
+        run.coordinator.kill()
+        self.promote_when_silent(standby)
+        self.goes_on_at(standby, run)
+
+    def test_a_leader_that_hears_of_a_later_one_ends(self):
+        run, standby = self.with_standby(config_of(run={"steps": 5000}))
+        checkpoints = f"--checkpoint_dir={run.folder / 'checkpoints'}"
+        run.workers["eu"].terminate()
+        run.start_worker("eu", f"--coordinator={run.grpc}|{standby.grpc}", checkpoints)
+        eventually(lambda: run.newest() >= 3, "rounds")
+        run.coordinator.send(signal.SIGSTOP)  # a machine that hangs, and comes back
+        self.promote_when_silent(standby)
+        eventually(lambda: standby.site("eu").get("up_bytes"), "the sites have moved")
+        self.assertEqual(run.workers["eu"].terminate(), DONE)
+        run.coordinator.send(signal.SIGCONT)
+        run.start_worker("eu", checkpoints)  # it knows the former address alone, and what its checkpoint says
+        self.assertEqual(run.coordinator.wait(), REFUSED)
+        self.assertIn("a standby leads this run", run.coordinator.log())
+
     def test_a_leader_that_is_started_again_leads_where_its_standby_says_that_it_does_not(self):
         run, standby = self.with_standby(config_of(run={"steps": 200}))
         eventually(lambda: run.newest() >= 3, "rounds")
@@ -124,6 +154,34 @@ class StandbyTest(EndToEndTest):
         eventually(lambda: "leads again" in run.coordinator.log(), "all sites have come")
         DigestBook().until_done(run)
         run.stop_coordinator()
+
+
+class ShardsTest(EndToEndTest):
+    def test_each_shard_has_a_standby_of_its_own(self):
+        run = ShardedRun(self, self.folder / "run", test_shards.config_of(steps=400))
+        run.start_coordinators()
+        standbys = [Shard(self, run.folder / f"standby-{i}", {}, i, 2) for i in range(2)]
+        both = []
+        for i, (shard, standby) in enumerate(zip(run.shards, standbys)):
+            standby.config_path = shard.config_path
+            standby.start(*([f"--membership={both[0]}"] if i else []), f"--standby_of={shard.grpc}")
+            both.append(f"{shard.grpc}|{standby.grpc}")
+        run.shards[1].stop_coordinator()
+        run.shards[1].start(f"--membership={both[0]}")
+        for site in test_shards.SITES:
+            run.start_worker(site, f"--coordinator={','.join(both)}")
+        for i, standby in enumerate(standbys):
+            run.await_rounds(2 + max(run.versions().values(), default=0))
+            eventually(lambda: any(one["whole"] for one in run.shards[i].status()["standbys"]), "a first copy")
+            run.shards[i].coordinator.kill()
+            shutil.rmtree(run.shards[i].state_dir)
+            StandbyTest.promote_when_silent(self, standby)
+            run.shards[i] = standby
+        run.await_rounds(2 + max(run.versions().values()))
+        self.assertTrue(all(worker.running() for worker in run.workers.values()))
+        run.results()
+
+    promote = StandbyTest.promote
 
 
 if __name__ == "__main__":

@@ -162,7 +162,7 @@ v1::Join JoinWith(const ShownProofs& proofs, core::Version version, core::Versio
 
 TEST(ShownProofs, AreThoseOfTheClaimsAndEmptyWhereThereIsNone) {
   ShownProofs proofs;
-  proofs.HasEpoch("e");
+  proofs.HasEpoch({5, 9}, "e");
   proofs.HasVersion(1, 7, kBytes);
   proofs.HasAdmitted(1, 6, "a");
   const v1::Join join = JoinWith(proofs, 7, 6);
@@ -191,10 +191,13 @@ TEST(ShownProofs, OfACoordinatorThatGivesNoneLeaveThoseBefore) {
 
 TEST(ShownProofs, ComeBackFromTheirText) {
   ShownProofs before, after;
+  before.HasEpoch({uint64_t{1} << 32, 18446744073709551615u}, "e");
   before.HasVersion(1, 7, kBytes);
   before.HasAdmitted(1, 6, "a");
-  EXPECT_EQ(before.Text(), "v:1:7:00ff2c3a a:1:6:61");
+  EXPECT_EQ(before.Text(), "e:4294967296:18446744073709551615:65 v:1:7:00ff2c3a a:1:6:61");
   after.Restore(before.Text());
+  EXPECT_EQ(after.epoch().epoch, uint64_t{1} << 32);
+  EXPECT_EQ(after.epoch().life, 18446744073709551615u);
   const v1::Join join = JoinWith(after, 7, 6);
   EXPECT_EQ(join.version_proofs(1), kBytes);
   EXPECT_EQ(join.admission_proofs(1), "a");
@@ -202,7 +205,7 @@ TEST(ShownProofs, ComeBackFromTheirText) {
 
 TEST(ShownProofs, WhatIsNoTextOfThemIsLeftOut) {
   ShownProofs proofs;
-  proofs.Restore("v:1:7 x:1:7:61 v:one:7:61  v:1:7:61 :::");
+  proofs.Restore("v:1:7 x:1:7:61 v:one:7:61  v:1:7:61 e:1:61 e:x:1:61 :::");
   EXPECT_EQ(proofs.Text(), "v:1:7:61");
 }
 

@@ -75,9 +75,8 @@ absl::StatusOr<std::unique_ptr<ExternalRun>> ExternalRun::Open(const std::string
   std::vector<transport::LinkOptions> shards;
   for (const std::string& address : std::vector<std::string>(absl::StrSplit(coordinator, ','))) {
     shards.push_back(link);
-    ASSIGN_OR_RETURN(shards.back().others, transport::ParseAddresses("coordinator", address));
-    shards.back().coordinator = shards.back().others.front();
-    shards.back().others.erase(shards.back().others.begin());
+    ASSIGN_OR_RETURN(shards.back().all, transport::ParseAddresses("coordinator", address));
+    shards.back().coordinator = shards.back().all.front();
     ASSIGN_OR_RETURN(shards.back().channel, transport::ReadClientFlags(flags, shards.back().coordinator));
   }
   std::unique_ptr<ExternalRun> run(new ExternalRun(std::move(shards), rank_timeout_s));
