@@ -36,7 +36,7 @@
 #include "transport/messages.h"
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077",
-          "HOST:PORT of the coordinator; export, report: of all shards, A,B,…");
+          "HOST:PORT of the coordinator, with a standby A|B; export, report: of all shards, A,B,…");
 ABSL_FLAG(bool, json, false,
           "status: the JSON of GET /status; config-check: the full config; plan, plan pipeline, plan partition, plan "
           "what-if: JSON, of tables a line for "
@@ -144,7 +144,7 @@ absl::StatusOr<std::vector<Client>> MakeClients() {
                      transport::ParseAddresses("--coordinator", std::string(text)));
     ASSIGN_OR_RETURN(const transport::ChannelOptions options, ReadChannelOptions(addresses.front()));
     const bool several = addresses.size() > 1;
-    const auto leader = several ? transport::FindLeader(addresses, options).leader : std::nullopt;
+    const auto leader = several ? transport::FindLeader(addresses, options, /*run=*/"").leader : std::nullopt;
     clients.emplace_back(leader.value_or(addresses.front()), options);
   }
   return clients;

@@ -75,7 +75,7 @@ constexpr char kUsage[] =
     "                     [--shard=i/n --membership=HOST:PORT] [--rebuild_from_sites [--accept=SITE]]\n"
     "Keeps one model in step across sites. SIGTERM saves the state; started again, it goes on from there.\n";
 
-constexpr int kOwnThreads = 15;  // journal, merges, scrubber, signals, log, followers, connections, long answers
+constexpr int kOwnThreads = 16;  // journal, merges, scrubber, signals, log, followers, connections, long answers, watch
 constexpr int64_t kStandbyTickMs = 100;
 constexpr int64_t kHandOverMs = 10'000;
 constexpr int64_t kTickMs = 25;  // leases, graces, the end of the run
@@ -275,6 +275,8 @@ absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::st
         server::MembershipFollowerOptions{.lead = addresses.lead, .shard = addresses.shard, .run_id = config.run_id},
         transport::MakeGrpcWire(addresses.lead, addresses.lead_channel, addresses.leads), coordinator.get());
   }
+  const server::LeaderWatch watch(*journal, config.run_id, addresses.client,
+                                  [&](const absl::Status& deposed) { coordinator->Fail(deposed); });
   board.SetReady();
   const bool lacks_its_end = Serve(*coordinator, serving.gate) == Ended::kLacksItsEnd;
   if (lacks_its_end) {
@@ -290,11 +292,11 @@ absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::st
 }
 
 // A start that knows standbys asks them first.
-absl::Status FindLeader(server::Listening& addresses) {
+absl::Status FindLeader(const core::RunId& run, server::Listening& addresses) {
   if (addresses.advertised.empty()) addresses.advertised = addresses.grpc.Text();
   if (addresses.leader) return absl::OkStatus();
-  ASSIGN_OR_RETURN(addresses.leader,
-                   server::LeaderElsewhere(absl::GetFlag(FLAGS_state_dir), addresses.advertised, addresses.client));
+  ASSIGN_OR_RETURN(addresses.leader, server::LeaderElsewhere(absl::GetFlag(FLAGS_state_dir), run, addresses.advertised,
+                                                             addresses.client));
   return absl::OkStatus();
 }
 
@@ -306,7 +308,8 @@ absl::Status StandBy(Serving& serving) {
                                                               .client = addresses.client,
                                                               .run_id = serving.config.run_id,
                                                               .shard = addresses.shard}));
-  const auto service = server::NewStandbyService(standby.get(), &serving.gate);
+  const auto service = server::NewStandbyService(
+      standby.get(), [&serving] { return *serving.board.Status(); }, &serving.gate);
   ASSIGN_OR_RETURN(const auto grpc_server, server::ListeningServer::Start(*service, serving.config.sync.map_fragments(),
                                                                           addresses.grpc, addresses.tls));
   if (addresses.advertised.ends_with(":0")) addresses.advertised = addresses.grpc.Text();  // --listen took a free port
@@ -353,7 +356,7 @@ int Run(const std::string& run_yaml, core::RunConfig config, server::Listening a
   if (!probe_server.ok()) return ctl::Fail(ctl::kBadInput, probe_server.status());
   Serving serving{run_yaml, std::move(config), std::move(addresses), **gate, board};
   int result = ctl::kDone;
-  absl::Status promoted = FindLeader(serving.addresses);
+  absl::Status promoted = FindLeader(serving.config.run_id, serving.addresses);
   if (promoted.ok() && serving.addresses.leader) promoted = StandBy(serving);
   absl::StatusOr<bool> again = false;
   again = promoted.ok() ? RunFromStored(serving, std::nullopt, result) : promoted;

@@ -114,7 +114,6 @@ struct Answered {
   core::Condition changed;
   size_t answers ABSL_GUARDED_BY(mutex) = 0;
   Asked asked ABSL_GUARDED_BY(mutex);
-  uint64_t epoch ABSL_GUARDED_BY(mutex) = 0;
 };
 
 // Owned by its callback.
@@ -125,7 +124,17 @@ struct Question {
   v1::RunDescription description;
 };
 
-void Ask(const Address& address, const ChannelOptions& options, bool starts,
+void Note(const Address& address, const v1::RunDescription& run, Asked& asked) {
+  if (run.mirrored() > asked.mark) {
+    asked.furthest = address;
+    asked.mark = run.mirrored();
+  }
+  if (!run.standby_of().empty() || run.epoch() <= asked.epoch) return;
+  asked.leader = address;
+  asked.epoch = run.epoch();
+}
+
+void Ask(const Address& address, const ChannelOptions& options, const core::RunId& run, bool starts,
          const std::shared_ptr<Answered>& answered) {
   auto question = std::make_shared<Question>();
   question->stub = v1::Coordinator::NewStub(MakeChannel(address, options, Traffic::kControl));
@@ -133,18 +142,15 @@ void Ask(const Address& address, const ChannelOptions& options, bool starts,
   question->request.mutable_context()->set_protocol(kProtocol);
   question->request.set_starts(starts);
   Question& asks = *question;
-  asks.stub->async()->Describe(&asks.context, &asks.request, &asks.description,
-                               [question, address, answered](const grpc::Status& status) {
-                                 const v1::RunDescription& run = question->description;
-                                 core::MutexLock lock(answered->mutex);
-                                 ++answered->answers;
-                                 if (!status.ok()) answered->asked.silent.push_back(address);
-                                 if (status.ok() && run.standby_of().empty() && run.epoch() > answered->epoch) {
-                                   answered->asked.leader = address;
-                                   answered->epoch = run.epoch();
-                                 }
-                                 answered->changed.NotifyAll();
-                               });
+  asks.stub->async()->Describe(
+      &asks.context, &asks.request, &asks.description, [question, address, run, answered](const grpc::Status& status) {
+        core::MutexLock lock(answered->mutex);
+        ++answered->answers;
+        if (!status.ok()) answered->asked.silent.push_back(address);
+        const bool is_it = status.ok() && (run.empty() || run == question->description.run_id());
+        if (is_it) Note(address, question->description, answered->asked);
+        answered->changed.NotifyAll();
+      });
 }
 
 }  // namespace
@@ -158,9 +164,10 @@ absl::StatusOr<std::vector<Address>> ParseAddresses(const std::string& name, con
   return addresses;
 }
 
-Asked FindLeader(const std::vector<Address>& addresses, const ChannelOptions& options, bool starts) {
+Asked FindLeader(const std::vector<Address>& addresses, const ChannelOptions& options, const core::RunId& run,
+                 bool starts) {
   const auto answered = std::make_shared<Answered>();
-  for (const Address& address : addresses) Ask(address, options, starts, answered);
+  for (const Address& address : addresses) Ask(address, options, run, starts, answered);
   core::MutexLock lock(answered->mutex);
   const auto all = [&]()
                        ABSL_EXCLUSIVE_LOCKS_REQUIRED(answered->mutex) { return answered->answers == addresses.size(); };

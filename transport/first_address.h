@@ -28,10 +28,15 @@ std::optional<core::Address> FirstThatAnswers(const core::Address& address, cons
 absl::StatusOr<std::vector<Address>> ParseAddresses(const std::string& name, const std::string& text);
 
 struct Asked {
-  std::optional<Address> leader;  // none: none of those that answered leads
-  std::vector<Address> silent;    // without an answer within 5 s
+  std::optional<Address> leader;    // none: none of those that answered leads
+  uint64_t epoch = 0;               // its
+  std::vector<Address> silent;      // without an answer within 5 s
+  std::optional<Address> furthest;  // the standby that has the latest mark, and that
+  uint64_t mark = 0;
 };
-// Joins nowhere. `starts`: see DescribeRequest; then it waits for all of them. Thread-safe; blocks.
-Asked FindLeader(const std::vector<Address>& addresses, const ChannelOptions& options, bool starts = false);
+// Answers of other runs than `run` do not count; empty: of any. Joins nowhere. `starts`: see DescribeRequest; then it
+// waits for all of them. Thread-safe; blocks.
+Asked FindLeader(const std::vector<Address>& addresses, const ChannelOptions& options, const core::RunId& run,
+                 bool starts = false);
 
 }  // namespace causeway::transport

@@ -40,7 +40,14 @@ class GrpcWire final : public Wire {
   grpc::Status Describe(const core::SiteId& site, absl::FunctionRef<bool()> cancelled,
                         v1::RunDescription& description) override {
     Dial();
-    return AskForDescription(*Control()->stub, site, cancelled, description);
+    const grpc::Status status = AskForDescription(*Control()->stub, site, cancelled, description);
+    if (status.ok()) {
+      core::MutexLock lock(mutex_);
+      run_ = description.run_id();
+    }
+    Learn({description.standbys().begin(), description.standbys().end()});
+    if (!description.standby_of().empty()) Learn({description.standby_of()});
+    return status;
   }
 
   bool AwaitConnected(core::Clock::TimePoint until) override {
@@ -67,11 +74,13 @@ class GrpcWire final : public Wire {
 
   void Dial() override {
     std::vector<Address> addresses = given_;
+    core::RunId run;
     {
       core::MutexLock lock(mutex_);
+      run = run_;
       addresses.insert(addresses.end(), learned_.begin(), learned_.end());
     }
-    if (addresses.size() > 1) TurnTo(FindLeader(addresses, options_).leader);
+    if (addresses.size() > 1) TurnTo(FindLeader(addresses, options_, run).leader);
     if (options_.proxy) return;
     const std::shared_ptr<ControlChannel> control = Control();
     if (control->channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
@@ -167,6 +176,7 @@ class GrpcWire final : public Wire {
 
   const std::vector<Address> given_;  // it and its standbys, as the user has said
   core::Mutex mutex_;
+  core::RunId run_ ABSL_GUARDED_BY(mutex_);  // empty: not yet described
   std::vector<Address> learned_ ABSL_GUARDED_BY(mutex_);
   Address coordinator_ ABSL_GUARDED_BY(mutex_);
   const ChannelOptions options_;

@@ -39,7 +39,7 @@
 #include "worker/site/site.h"
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077",
-          "HOST:PORT of the coordinator; of several the list A,B,… in the order of their shards");
+          "HOST:PORT of the coordinator, with a standby A|B; of several the list A,B,… in the order of their shards");
 ABSL_FLAG(std::string, site, "", "this site's name, unique in the run");
 ABSL_FLAG(std::string, data, "",
           "text file, .bin token shard, .jsonl file or folder of one of them (not for a synthetic model)");

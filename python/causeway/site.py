@@ -66,8 +66,8 @@ class Site(Participant):
 
         Args:
             parameters: the model's tensors by name, in the order that all sites have. float32, C-contiguous, writeable.
-            coordinator, site: HOST:PORT (several shards, with commas) and this site's name; else the environment
-                variables CAUSEWAY_COORDINATOR and CAUSEWAY_SITE.
+            coordinator, site: HOST:PORT (several shards, with commas; with a standby, "a:7077|b:7077") and this site's
+                name; else the environment variables CAUSEWAY_COORDINATOR and CAUSEWAY_SITE.
             kinds, layers: for tensors whose kind (matrix, embedding, norm, head, expert, buffer) or layer (−1: none) does
                 not follow from name and shape by the rules of docs/python.md.
             data: {"tokens": number, "digest": 16 hexadecimal digits} of the site's training data.

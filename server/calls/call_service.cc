@@ -39,14 +39,12 @@ class UnaryCall final : public GatedCall {
  public:
   using Defer = std::function<void(std::function<void()>)>;
 
-  // `defer` is called with what answers; null: it is answered at once.
-  UnaryCall(Gate* gate, Peer peer, const CallService::Answer* answer, Defer defer)
-      : GatedCall(gate, std::move(peer)), answer_(answer), defer_(std::move(defer)) {}
+  // `defer` is called with what answers; null: it is answered at once. Without an answer it ends with `otherwise`.
+  UnaryCall(Gate* gate, Peer peer, const CallService::Answer* answer, Defer defer, const absl::Status& otherwise)
+      : GatedCall(gate, std::move(peer)), answer_(answer), defer_(std::move(defer)), otherwise_(otherwise) {}
 
  private:
-  absl::Status Exists() const override {
-    return answer_ != nullptr ? absl::OkStatus() : absl::UnimplementedError("this coordinator has no such call now");
-  }
+  absl::Status Exists() const override { return answer_ != nullptr ? absl::OkStatus() : otherwise_; }
 
   void OnReadDone(bool ok) override {
     if (!ok) return End(absl::InvalidArgumentError("expected one message, got none"));
@@ -65,13 +63,15 @@ class UnaryCall final : public GatedCall {
 
   const CallService::Answer* const answer_;
   const Defer defer_;
+  const absl::Status& otherwise_;
 };
 
 }  // namespace
 
-CallService::CallService(Gate* gate, std::string lineage)
+CallService::CallService(Gate* gate, std::string lineage, absl::Status otherwise)
     : gate_(gate),
       lineage_(std::move(lineage)),
+      otherwise_(std::move(otherwise)),
       listed_(std::make_unique<Listed>(
           [this](grpc::CallbackServerContext& context) { return Begin(Path("Upload"), Receive(context, "Upload")); })),
       thread_([this] { AnswerWaiting(); }) {}
@@ -136,7 +136,7 @@ grpc::ServerGenericBidiReactor* CallService::Begin(const std::string& path, Peer
   UnaryCall::Defer defer;
   if (aside_.contains(path)) defer = [this](std::function<void()> then) { Defer(std::move(then)); };
   return GatedCall::Begin(std::make_shared<UnaryCall>(
-      gate_, std::move(peer), answer == answers_.end() ? nullptr : &answer->second, std::move(defer)));
+      gate_, std::move(peer), answer == answers_.end() ? nullptr : &answer->second, std::move(defer), otherwise_));
 }
 
 }  // namespace causeway::server

@@ -30,9 +30,10 @@ class CallService final : public grpc::CallbackGenericService {
   using Answer = std::function<absl::StatusOr<grpc::ByteBuffer>(const Peer& peer, grpc::ByteBuffer& message)>;
   using Stream = std::function<grpc::ServerGenericBidiReactor*(Peer peer)>;
 
-  // `gate` outlives it. Each call's end carries the lineage of the coordinator's state; empty: the state is being
-  // rebuilt.
-  CallService(Gate* gate, std::string lineage);
+  // `gate` outlives it. Each call's end carries the lineage of the coordinator's state; empty: it has none now.
+  // `otherwise`: how a call ends that was not added.
+  CallService(Gate* gate, std::string lineage,
+              absl::Status otherwise = absl::UnimplementedError("this coordinator has no such call now"));
   ~CallService() override;
 
   // Adds a unary call: `answer(peer, request, response)` returns a Status. A longer request is refused.
@@ -64,6 +65,7 @@ class CallService final : public grpc::CallbackGenericService {
 
   Gate* const gate_;
   const std::string lineage_;
+  const absl::Status otherwise_;
   const std::unique_ptr<grpc::Service> listed_;  // describes the methods to gRPC's reflection
   std::map<std::string, Answer> answers_;
   std::map<std::string, Stream> streams_;

@@ -218,6 +218,10 @@ absl::Status ReadShard(const ListeningFlags& flags, Listening& listening) {
                       .token_file = flags.membership_token_file};
   if (!flags.standby_of.empty()) {
     ASSIGN_OR_RETURN(listening.leader, core::ParseAddress("--standby_of", flags.standby_of));
+    if (flags.standby_of == flags.listen || flags.standby_of == flags.advertise) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--standby_of: expected the address of another coordinator, got this one's, ", flags.standby_of));
+    }
     RETURN_IF_ERROR(transport::ReadClientFlags(listening.client, *listening.leader).status());
   }
   if (shard.leads()) return absl::OkStatus();

@@ -18,12 +18,23 @@ namespace {
 
 constexpr int64_t kAskAgainMs = 1'000;
 constexpr uint64_t kMostEpoch = uint64_t{1} << 52;  // a million promotions
+constexpr int kTermBits = 32;                       // below the term of an epoch
+constexpr auto kWatch = std::chrono::seconds(5);
 constexpr auto kHandOver = std::chrono::seconds(15);
 
 // The leader rejects this standby, or what it asks for.
 bool IsFinal(const absl::Status& status) {
   return absl::IsFailedPrecondition(status) || absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status) ||
          absl::IsInvalidArgument(status);
+}
+
+absl::StatusOr<std::vector<core::Address>> Others(const std::vector<std::string>& standbys, const std::string& own) {
+  std::vector<core::Address> others;
+  for (const std::string& text : standbys) {
+    ASSIGN_OR_RETURN(core::Address other, core::ParseAddress("standbys", text));
+    if (text != own) others.push_back(std::move(other));
+  }
+  return others;
 }
 
 MirrorPiece PieceOf(const v1::ReplicateReply& reply) {
@@ -38,17 +49,14 @@ MirrorPiece PieceOf(const v1::ReplicateReply& reply) {
 
 }  // namespace
 
-absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& state_dir, const std::string& own,
+absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& state_dir, const core::RunId& run,
+                                                             const std::string& own,
                                                              const transport::ClientFlags& client) {
   ASSIGN_OR_RETURN(const KnownStandbys known, ReadKnownStandbys(state_dir));
-  std::vector<core::Address> addresses;
-  for (const std::string& text : known.addresses) {
-    ASSIGN_OR_RETURN(core::Address address, core::ParseAddress("standbys.json", text));
-    if (text != own) addresses.push_back(std::move(address));
-  }
+  ASSIGN_OR_RETURN(const std::vector<core::Address> addresses, Others(known.addresses, own));
   if (addresses.empty()) return std::nullopt;
   ASSIGN_OR_RETURN(const transport::ChannelOptions options, transport::ReadClientFlags(client, addresses.front()));
-  const transport::Asked asked = transport::FindLeader(addresses, options, /*starts=*/true);
+  const transport::Asked asked = transport::FindLeader(addresses, options, run, /*starts=*/true);
   if (asked.leader) {
     spdlog::warn("the standby at {} leads the run: this coordinator becomes its standby", asked.leader->Text());
     return asked.leader;
@@ -67,11 +75,43 @@ absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& 
   return asked.silent.front();
 }
 
+LeaderWatch::LeaderWatch(const Journal& journal, core::RunId run, const transport::ClientFlags& client,
+                         std::function<void(const absl::Status&)> deposed)
+    : journal_(journal), run_(std::move(run)), client_(client), deposed_(std::move(deposed)), thread_([this] {
+        bool ends = false;
+        while (!ends && !Ask()) {
+          core::MutexLock lock(mutex_);
+          ends = lock.WaitFor(changed_, kWatch, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; });
+        }
+      }) {}
+
+LeaderWatch::~LeaderWatch() {
+  {
+    const core::MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  thread_.Join();
+}
+
+bool LeaderWatch::Ask() {
+  const auto others = Others(journal_.mirrors().known(), /*own=*/"");
+  if (!others.ok() || others->empty() || !journal_.mirrors().all().empty()) return false;
+  const auto options = transport::ReadClientFlags(client_, others->front());
+  if (!options.ok()) return false;
+  const transport::Asked asked = transport::FindLeader(*others, *options, run_);
+  if (!asked.leader || asked.epoch >> kTermBits <= journal_.identity().epoch >> kTermBits) return false;
+  deposed_(absl::FailedPreconditionError(absl::StrCat("a standby leads this run: that at ", asked.leader->Text(),
+                                                      ", in epoch ", asked.epoch, "; this one was in epoch ",
+                                                      journal_.identity().epoch)));
+  return true;
+}
+
 absl::StatusOr<std::unique_ptr<Standby>> Standby::Open(StandbyOptions options) {
   ASSIGN_OR_RETURN(auto directory, MirrorDirectory::Open(options.state_dir, options.leader.Text()));
   std::unique_ptr<Standby> standby(new Standby(std::move(options), std::move(directory)));
   if (standby->directory_->is_copy()) return standby;
-  ASSIGN_OR_RETURN(standby->last_, ReadLastKnown(standby->options_.state_dir));
+  ASSIGN_OR_RETURN(standby->last_, standby->directory_->ReadLastKnown());
   ASSIGN_OR_RETURN(const KnownStandbys known, ReadKnownStandbys(standby->options_.state_dir));
   if (!known.handed_to.empty()) standby->last_.sites.clear();  // whatever they say
   return standby;
@@ -147,7 +187,7 @@ core::Address Standby::Target() const {
   }
   const auto options = transport::ReadClientFlags(options_.client, options_.leader);
   if (addresses.size() == 1 || !options.ok()) return options_.leader;
-  return transport::FindLeader(addresses, *options).leader.value_or(options_.leader);
+  return transport::FindLeader(addresses, *options, options_.run_id).leader.value_or(options_.leader);
 }
 
 absl::Status Standby::CopyOnce() {
@@ -255,8 +295,27 @@ absl::Status Standby::Promote(bool leader_is_stopped) {
     }
   }
   if (!leader_is_stopped) return AskToLead();
+  RETURN_IF_ERROR(CheckOthers());
   Stop();
   return Lead(/*handed_over=*/false);
+}
+
+// The run's other standbys: one of them may lead already, or have more.
+absl::Status Standby::CheckOthers() const {
+  ASSIGN_OR_RETURN(const LastKnown last, directory_->ReadLastKnown());
+  ASSIGN_OR_RETURN(const std::vector<core::Address> others, Others(last.standbys, address_));
+  if (others.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const transport::ChannelOptions options,
+                   transport::ReadClientFlags(options_.client, others.front()));
+  const transport::Asked asked = transport::FindLeader(others, options, options_.run_id);
+  if (asked.leader) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the standby at ", asked.leader->Text(), " leads already. Nothing was changed"));
+  }
+  if (asked.mark <= directory_->mark().sequence) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the standby at ", asked.furthest->Text(), " has all up to record ",
+                                                    asked.mark, ", this one up to ", directory_->mark().sequence,
+                                                    ": promote that one. Nothing was changed"));
 }
 
 absl::Status Standby::AskToLead() {
@@ -294,6 +353,7 @@ v1::RunDescription Standby::Describe(const v1::DescribeRequest& request) {
   description.set_shard(options_.shard.index);
   description.set_num_shards(options_.shard.count);
   description.set_standby_of(options_.leader.Text());
+  description.set_mirrored(copied_.mirrored);
   return description;
 }
 
@@ -336,8 +396,9 @@ std::string Standby::Progress() const {
   return absl::StrCat("a standby of ", options_.leader.Text(), ": has all up to record ", copied_.mirrored);
 }
 
-std::unique_ptr<CallService> NewStandbyService(Standby* standby, Gate* gate) {
-  auto service = std::make_unique<CallService>(gate, /*lineage=*/"");
+std::unique_ptr<CallService> NewStandbyService(Standby* standby, std::function<std::string()> status_json, Gate* gate) {
+  const std::string other = absl::StrCat("this is a standby; the leader is at ", standby->options().leader.Text());
+  auto service = std::make_unique<CallService>(gate, /*lineage=*/"", absl::UnavailableError(other));
   service->Add<v1::SiteMessage, v1::CoordinatorMessage>(
       "Control",
       [=](const Peer& peer, const v1::SiteMessage& message, v1::CoordinatorMessage& answer) -> absl::Status {
@@ -346,15 +407,16 @@ std::unique_ptr<CallService> NewStandbyService(Standby* standby, Gate* gate) {
         RETURN_IF_ERROR(gate->ControlMessage(peer, message.join().context().site(), 0, /*has_manifest=*/true));
         RETURN_IF_ERROR(standby->CheckContext(message.join().context()));
         standby->Joins(message.join().context());
-        answer.mutable_refused()->set_reason(
-            absl::StrCat("this is a standby; the leader is at ", standby->options().leader.Text()));
+        answer.mutable_refused()->set_reason(other);
         answer.mutable_refused()->set_retry_after_ms(kAskAgainMs);
         return absl::OkStatus();
       },
       core::kMaxControlMessageBytes);
-  service->Add<v1::FollowMessage, v1::MembershipUpdate>(  // to a shard that wants to follow: retry later
-      "Follow", [](const Peer&, const v1::FollowMessage&, v1::MembershipUpdate&) {
-        return absl::Status(absl::UnavailableError("this is a standby"));
+  service->Add<v1::StatusRequest, v1::StatusResponse>(
+      "GetStatus", [=](const Peer& peer, const v1::StatusRequest&, v1::StatusResponse& response) {
+        const absl::Status status = gate->Question(peer, /*site=*/"");
+        if (status.ok()) response.set_json(status_json());
+        return status;
       });
   service->Add<v1::DescribeRequest, v1::RunDescription>(
       "Describe", [=](const Peer& peer, const v1::DescribeRequest& request, v1::RunDescription& description) {

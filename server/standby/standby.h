@@ -12,6 +12,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,6 +23,7 @@
 #include "core/mutex.h"
 #include "core/thread.h"
 #include "server/calls/call_service.h"
+#include "server/store/journal.h"
 #include "server/store/mirror_directory.h"
 #include "transport/channel.h"
 
@@ -29,8 +31,31 @@ namespace causeway::server {
 
 // Another coordinator that leads, or may lead, the run of this state directory, so that a start must follow it; nothing:
 // the start may lead. Asks the standbys that the directory knows, except `own`, for up to 10 s.
-absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& state_dir, const std::string& own,
+absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& state_dir, const core::RunId& run,
+                                                             const std::string& own,
                                                              const transport::ClientFlags& client);
+
+// For a coordinator that leads: while no standby is connected, it asks those that it has known, every 5 s, whether one
+// leads in a later term; then this one has been deposed, as after a machine that hung. Calls `deposed` once, on its
+// thread.
+class LeaderWatch {
+ public:
+  LeaderWatch(const Journal& journal, core::RunId run, const transport::ClientFlags& client,
+              std::function<void(const absl::Status&)> deposed);
+  ~LeaderWatch();
+
+ private:
+  bool Ask();  // whether it is deposed
+
+  const Journal& journal_;
+  const core::RunId run_;
+  const transport::ClientFlags client_;
+  const std::function<void(const absl::Status&)> deposed_;
+  core::Mutex mutex_;
+  core::Condition changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  core::Thread thread_;
+};
 
 struct StandbyOptions {
   std::string state_dir;
@@ -82,6 +107,7 @@ class Standby {
   absl::Status Receive(const v1::ReplicateReply& reply, v1::ReplicateMessage& answer);
   absl::Status Lead(bool handed_over);
   absl::Status AskToLead();
+  absl::Status CheckOthers() const;
   bool Stopping() const;
   void Stop();
 
@@ -104,7 +130,7 @@ class Standby {
   core::Thread thread_;  // uses everything above
 };
 
-// Its answers. `standby` and `gate` outlive it.
-std::unique_ptr<CallService> NewStandbyService(Standby* standby, Gate* gate);
+// Its answers. `standby`, `gate` and everything that `status_json` refers to outlive it.
+std::unique_ptr<CallService> NewStandbyService(Standby* standby, std::function<std::string()> status_json, Gate* gate);
 
 }  // namespace causeway::server

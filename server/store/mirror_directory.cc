@@ -97,9 +97,11 @@ absl::Status WriteKnownStandbys(const std::string& state_dir, const KnownStandby
   return formats::WriteFileAtomically(state_dir + "/standbys.json", json.dump() + "\n");
 }
 
-absl::StatusOr<LastKnown> ReadLastKnown(const std::string& state_dir) {
+absl::StatusOr<LastKnown> MirrorDirectory::ReadLastKnown() const {
   LastKnown last;
-  ASSIGN_OR_RETURN(const auto found, StateLog::Read(state_dir));
+  const std::string& state_dir = directory_->path();
+  ASSIGN_OR_RETURN(const auto found,
+                   is_copy_ ? StateLog::ReadUpTo(state_dir, mark_.sequence) : StateLog::Read(state_dir));
   if (!found) return last;
   ASSIGN_OR_RETURN(const auto rows, BuildIndex(state_dir, found->changes, /*expected_new=*/false));
   RETURN_IF_ERROR(rows->Query("SELECT site FROM sites WHERE state <> 'gone'", {}, [&](const SqlRow& row) {
@@ -107,6 +109,7 @@ absl::StatusOr<LastKnown> ReadLastKnown(const std::string& state_dir) {
     return absl::OkStatus();
   }));
   ASSIGN_OR_RETURN(last.epoch, LastEpoch(*rows));
+  ASSIGN_OR_RETURN(last.standbys, ReadStandbys(*rows));
   return last;
 }
 

@@ -48,12 +48,12 @@ struct KnownStandbys {
 absl::StatusOr<KnownStandbys> ReadKnownStandbys(const std::string& state_dir);  // none where there is no such file
 absl::Status WriteKnownStandbys(const std::string& state_dir, const KnownStandbys& known);
 
-// The sites that were in the run, and the last epoch, according to the log.
+// The sites that were in the run, its standbys, and the last epoch, according to the log.
 struct LastKnown {
   std::set<core::SiteId> sites;
+  std::vector<std::string> standbys;
   uint64_t epoch = 0;
 };
-absl::StatusOr<LastKnown> ReadLastKnown(const std::string& state_dir);
 
 // The epoch of a promotion: later than any that the leader's next starts would take, and another one for each place in
 // its list of standbys, so that two that are promoted apart differ.
@@ -74,6 +74,7 @@ class MirrorDirectory {
   // With a mark: returns when all before it is on the disk, and noted.
   absl::Status Take(const MirrorPiece& piece);
 
+  absl::StatusOr<LastKnown> ReadLastKnown() const;
   const LogMark& mark() const { return mark_; }  // sequence 0: the first copy is not whole
   // FAILED_PRECONDITION: there is no mark. Afterwards only an ordinary start may follow.
   absl::Status Promote(bool handed_over, uint64_t seen = 0);

@@ -118,6 +118,19 @@ class StandbyTest(EndToEndTest):
         self.assertEqual(run.coordinator.wait(), REFUSED)
         self.assertIn("a standby leads this run", run.coordinator.log())
 
+    def test_of_two_standbys_one_leads_and_the_other_follows_it(self):
+        run, standby = self.with_standby(config_of(run={"steps": 1000}))
+        second = run.standby("second")
+        second.start_coordinator(f"--standby_of={run.grpc}")
+        eventually(lambda: sum(one["whole"] for one in run.status()["standbys"]) == 2 and run.newest() >= 3, "two copies")
+        run.coordinator.kill()
+        self.promote_when_silent(standby)
+        code, said = self.promote(second, "--leader_is_stopped")
+        self.assertEqual(code, REFUSED, said)
+        eventually(lambda: any(one["address"] == second.grpc and one["whole"] for one in standby.status()["standbys"]),
+                   "the second standby follows the first")
+        self.goes_on_at(standby, run)
+
     def test_a_leader_that_is_started_again_leads_where_its_standby_says_that_it_does_not(self):
         run, standby = self.with_standby(config_of(run={"steps": 200}))
         eventually(lambda: run.newest() >= 3, "rounds")

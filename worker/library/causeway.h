@@ -209,7 +209,7 @@ CAUSEWAY_API int causeway_log_take(causeway_log_line* line);
 /* Asks the coordinator for a description of the run. Begins with *run = NULL; on CAUSEWAY_AGAIN *run is a run that is
  * not open yet: call again with it, or give it up with causeway_run_close. On 1 to 5 *run is NULL.
  *
- * options: {"coordinator": "HOST:PORT[,HOST:PORT…]" (several shards in their order), "site": "eu",
+ * options: {"coordinator": "HOST:PORT[,HOST:PORT…]" (several shards in their order; A|B with a standby), "site": "eu",
  *           "insecure": false, "use_proxy": false, "tls_ca": "", "tls_cert": "", "tls_key": "", "token_file": "",
  *           "connect_timeout_s": 0, "max_up_mbit": 0, "max_down_mbit": 0, "rank_timeout_s": 600}
  * All but "coordinator" and "site" may be left out; they are causeway-worker's flags. */
