@@ -144,24 +144,23 @@ Ended Serve(server::RunExchange& coordinator, server::Gate& gate) {
 }
 
 // If a run continues, `config` becomes the one that run.yaml gives for it.
-absl::StatusOr<std::unique_ptr<server::Journal>> OpenJournal(const std::string& run_yaml, core::RunConfig& config,
-                                                             const core::Shard& shard) {
-  return server::Journal::Open(
-      {.directory = absl::GetFlag(FLAGS_state_dir),
-       .run_config = formats::SerializeRunConfig(config),
-       .keep = config.checkpoint.keep,
-       .max_update_log_bytes = config.checkpoint.max_update_log_bytes,
-       .min_free_bytes = config.checkpoint.min_free_bytes,
-       .new_lineage = absl::GetFlag(FLAGS_new_lineage),
-       .shard = shard,
-       .relaxed = config.durability.journal == core::JournalMode::kRelaxed,
-       .accept = [&](const std::string& stored, bool started) -> absl::StatusOr<std::string> {
-         ASSIGN_OR_RETURN(config, ConfigOfStoredRun(run_yaml, shard.count, stored, started));
-         return formats::SerializeRunConfig(config);
-       },
-       .failed = nullptr,
-       .scrub_bytes_per_s = int64_t{absl::GetFlag(FLAGS_scrub_mb_per_s)} * 1'000'000,
-       .damaged = [](const server::DiskDamage& damage) { spdlog::error("{}", damage.Text()); }});
+server::JournalOptions OptionsOfJournal(const std::string& run_yaml, core::RunConfig& config,
+                                        const core::Shard& shard) {
+  return {.directory = absl::GetFlag(FLAGS_state_dir),
+          .run_config = formats::SerializeRunConfig(config),
+          .keep = config.checkpoint.keep,
+          .max_update_log_bytes = config.checkpoint.max_update_log_bytes,
+          .min_free_bytes = config.checkpoint.min_free_bytes,
+          .new_lineage = absl::GetFlag(FLAGS_new_lineage),
+          .shard = shard,
+          .relaxed = config.durability.journal == core::JournalMode::kRelaxed,
+          .accept = [&](const std::string& stored, bool started) -> absl::StatusOr<std::string> {
+            ASSIGN_OR_RETURN(config, ConfigOfStoredRun(run_yaml, shard.count, stored, started));
+            return formats::SerializeRunConfig(config);
+          },
+          .failed = nullptr,
+          .scrub_bytes_per_s = int64_t{absl::GetFlag(FLAGS_scrub_mb_per_s)} * 1'000'000,
+          .damaged = [](const server::DiskDamage& damage) { spdlog::error("{}", damage.Text()); }};
 }
 
 absl::StatusOr<std::unique_ptr<server::RunExchange>> MakeCoordinator(
@@ -216,7 +215,7 @@ struct Serving {
       board,
       absl::GetFlag(FLAGS_state_dir),
       absl::GetFlag(FLAGS_accept),
-      [this] { return OpenJournal(run_yaml, config, addresses.shard); },
+      [this] { return server::Journal::Open(OptionsOfJournal(run_yaml, config, addresses.shard)); },
       ctl::WaitForStopSignal,
   };
 };
@@ -303,11 +302,15 @@ absl::Status FindLeader(const core::RunId& run, server::Listening& addresses) {
 // Keeps a copy of the leader's state until it is promoted. CANCELLED: a stop was requested.
 absl::Status StandBy(Serving& serving) {
   server::Listening& addresses = serving.addresses;
-  ASSIGN_OR_RETURN(const auto standby, server::Standby::Open({.state_dir = absl::GetFlag(FLAGS_state_dir),
-                                                              .leader = *addresses.leader,
-                                                              .client = addresses.client,
-                                                              .run_id = serving.config.run_id,
-                                                              .shard = addresses.shard}));
+  core::RunConfig tried = serving.config;
+  ASSIGN_OR_RETURN(
+      const auto standby,
+      server::Standby::Open({.state_dir = absl::GetFlag(FLAGS_state_dir),
+                             .leader = *addresses.leader,
+                             .client = addresses.client,
+                             .run_id = serving.config.run_id,
+                             .shard = addresses.shard,
+                             .start = [&] { return OptionsOfJournal(serving.run_yaml, tried, addresses.shard); }}));
   const auto service = server::NewStandbyService(
       standby.get(), [&serving] { return *serving.board.Status(); }, &serving.gate);
   ASSIGN_OR_RETURN(const auto grpc_server, server::ListeningServer::Start(*service, serving.config.sync.map_fragments(),

@@ -111,7 +111,7 @@ absl::StatusOr<std::unique_ptr<Standby>> Standby::Open(StandbyOptions options) {
   ASSIGN_OR_RETURN(auto directory, MirrorDirectory::Open(options.state_dir, options.leader.Text()));
   std::unique_ptr<Standby> standby(new Standby(std::move(options), std::move(directory)));
   if (standby->directory_->is_copy()) return standby;
-  ASSIGN_OR_RETURN(standby->last_, standby->directory_->ReadLastKnown());
+  ASSIGN_OR_RETURN(standby->last_, standby->directory_->ReadLastKnown(/*mark=*/0));
   ASSIGN_OR_RETURN(const KnownStandbys known, ReadKnownStandbys(standby->options_.state_dir));
   if (!known.handed_to.empty()) standby->last_.sites.clear();  // whatever they say
   return standby;
@@ -272,10 +272,12 @@ absl::Status Standby::Receive(const v1::ReplicateReply& reply, v1::ReplicateMess
 }
 
 absl::Status Standby::Promote(bool leader_is_stopped) {
+  uint64_t mark = 0;
   {
     const core::MutexLock lock(mutex_);
     const bool heard = clock_.NowMs() - copied_.heard_ms < kHeardMs;
     const std::string leader = absl::StrCat("the leader at ", options_.leader.Text());
+    mark = copied_.mirrored;
     if (stopping_) return absl::FailedPreconditionError("it is being promoted, or stops");
     if (copied_.mirrored == 0 && directory_->is_copy()) {
       return absl::FailedPreconditionError(absl::StrCat(leader, " is not copied yet: ", copied_.bytes, " of ",
@@ -294,15 +296,20 @@ absl::Status Standby::Promote(bool leader_is_stopped) {
                                                         "with --leader_is_stopped. Nothing was changed"));
     }
   }
+  const absl::Status starts = directory_->is_copy() ? directory_->CheckStart(options_.start(), mark) : absl::OkStatus();
+  if (!starts.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this standby could not lead: ", std::string(starts.message()), ". Nothing was changed"));
+  }
   if (!leader_is_stopped) return AskToLead();
-  RETURN_IF_ERROR(CheckOthers());
+  RETURN_IF_ERROR(CheckOthers(mark));
   Stop();
   return Lead(/*handed_over=*/false);
 }
 
 // The run's other standbys: one of them may lead already, or have more.
-absl::Status Standby::CheckOthers() const {
-  ASSIGN_OR_RETURN(const LastKnown last, directory_->ReadLastKnown());
+absl::Status Standby::CheckOthers(uint64_t mark) const {
+  ASSIGN_OR_RETURN(const LastKnown last, directory_->ReadLastKnown(mark));
   ASSIGN_OR_RETURN(const std::vector<core::Address> others, Others(last.standbys, address_));
   if (others.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const transport::ChannelOptions options,
@@ -312,9 +319,9 @@ absl::Status Standby::CheckOthers() const {
     return absl::FailedPreconditionError(
         absl::StrCat("the standby at ", asked.leader->Text(), " leads already. Nothing was changed"));
   }
-  if (asked.mark <= directory_->mark().sequence) return absl::OkStatus();
+  if (asked.mark <= mark) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("the standby at ", asked.furthest->Text(), " has all up to record ",
-                                                    asked.mark, ", this one up to ", directory_->mark().sequence,
+                                                    asked.mark, ", this one up to ", mark,
                                                     ": promote that one. Nothing was changed"));
 }
 

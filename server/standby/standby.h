@@ -63,6 +63,7 @@ struct StandbyOptions {
   transport::ClientFlags client;  // as which it calls it
   core::RunId run_id;
   core::Shard shard;
+  std::function<JournalOptions()> start;  // as an ordinary start opens the directory
 };
 
 class Standby {
@@ -78,7 +79,7 @@ class Standby {
   absl::Status Follow(const std::string& address, const std::string& grpc, const std::string& http);
 
   // Ends the copy; `promoted` becomes true. A leader that is heard hands over, unless it is said to be stopped.
-  // FAILED_PRECONDITION: that is not so, or the first copy is not whole. UNAVAILABLE: the leader has not handed over yet.
+  // FAILED_PRECONDITION: that is not so, the first copy is not whole, or a start would be refused. UNAVAILABLE: the leader has not handed over yet.
   absl::Status Promote(bool leader_is_stopped);
   v1::RunDescription Describe(const v1::DescribeRequest& request);
   void Joins(const v1::Context& context);  // a site that looks for its leader
@@ -107,7 +108,7 @@ class Standby {
   absl::Status Receive(const v1::ReplicateReply& reply, v1::ReplicateMessage& answer);
   absl::Status Lead(bool handed_over);
   absl::Status AskToLead();
-  absl::Status CheckOthers() const;
+  absl::Status CheckOthers(uint64_t mark) const;
   bool Stopping() const;
   void Stop();
 

@@ -175,6 +175,12 @@ absl::Status JournalFiles::ReadWhatWasSynced(JournalOptions& options, Readout& r
   return absl::OkStatus();
 }
 
+absl::Status JournalFiles::CheckStart(JournalOptions options, uint64_t last) {
+  RETURN_IF_ERROR(directory->CheckRoom(0, options.min_free_bytes));
+  Readout readout{.promoted = StandbyNote{.promoted = true, .handed_over = true}};
+  return Read(options, last, readout);
+}
+
 // Up to its mark a copy has all; what lies behind may lack anything.
 absl::Status JournalFiles::ReadCopy(JournalOptions& options, const StandbyNote& note, Readout& readout) {
   if (!note.promoted) {

@@ -14,6 +14,7 @@
 #include "core/check.h"
 #include "formats/atomic_file.h"
 #include "formats/file_digest.h"
+#include "server/store/journal_files.h"
 #include "server/store/schema.h"
 #include "server/store/snapshots.h"
 #include "server/store/state_log.h"
@@ -97,11 +98,10 @@ absl::Status WriteKnownStandbys(const std::string& state_dir, const KnownStandby
   return formats::WriteFileAtomically(state_dir + "/standbys.json", json.dump() + "\n");
 }
 
-absl::StatusOr<LastKnown> MirrorDirectory::ReadLastKnown() const {
+absl::StatusOr<LastKnown> MirrorDirectory::ReadLastKnown(uint64_t mark) const {
   LastKnown last;
-  const std::string& state_dir = directory_->path();
-  ASSIGN_OR_RETURN(const auto found,
-                   is_copy_ ? StateLog::ReadUpTo(state_dir, mark_.sequence) : StateLog::Read(state_dir));
+  const std::string& state_dir = path_;
+  ASSIGN_OR_RETURN(const auto found, mark > 0 ? StateLog::ReadUpTo(state_dir, mark) : StateLog::Read(state_dir));
   if (!found) return last;
   ASSIGN_OR_RETURN(const auto rows, BuildIndex(state_dir, found->changes, /*expected_new=*/false));
   RETURN_IF_ERROR(rows->Query("SELECT site FROM sites WHERE state <> 'gone'", {}, [&](const SqlRow& row) {
@@ -175,7 +175,7 @@ absl::Status MirrorDirectory::WriteNote() const {
   const nlohmann::json json = {{"leader", note_.leader},          {"address", note_.address}, {"place", note_.place},
                                {"promoted", note_.promoted},      {"own", note_.own},         {"seen", note_.seen},
                                {"handed_over", note_.handed_over}};
-  return formats::WriteFileAtomically(NotePath(directory_->path()), json.dump() + "\n");
+  return formats::WriteFileAtomically(NotePath(path_), json.dump() + "\n");
 }
 
 absl::Status MirrorDirectory::Begin(int place, const std::string& address) {
@@ -225,7 +225,7 @@ absl::Status MirrorDirectory::Mark(const LogMark& mark) {
   for (const std::string& path : folders_) RETURN_IF_ERROR(formats::SyncFolderOf(path));
   folders_.clear();
   if (!high_water_) {
-    ASSIGN_OR_RETURN(high_water_, HighWater::Open(HighWaterPath(directory_->path())));
+    ASSIGN_OR_RETURN(high_water_, HighWater::Open(HighWaterPath(path_)));
   }
   RETURN_IF_ERROR(high_water_->Write(mark));
   mark_ = mark;
@@ -234,6 +234,14 @@ absl::Status MirrorDirectory::Mark(const LogMark& mark) {
   }
   removed_.clear();
   return absl::OkStatus();
+}
+
+absl::Status MirrorDirectory::CheckStart(const JournalOptions& options, uint64_t mark) {
+  JournalFiles files;
+  files.directory = std::move(directory_);
+  const absl::Status status = files.CheckStart(options, mark);
+  directory_ = std::move(files.directory);
+  return status;
 }
 
 absl::Status MirrorDirectory::Promote(bool handed_over, uint64_t seen) {

@@ -25,6 +25,8 @@
 
 namespace causeway::server {
 
+struct JournalOptions;
+
 // The contents of standby.json.
 struct StandbyNote {
   std::string leader;        // HOST:PORT of the coordinator whose copy it is
@@ -74,21 +76,24 @@ class MirrorDirectory {
   // With a mark: returns when all before it is on the disk, and noted.
   absl::Status Take(const MirrorPiece& piece);
 
-  absl::StatusOr<LastKnown> ReadLastKnown() const;
-  const LogMark& mark() const { return mark_; }  // sequence 0: the first copy is not whole
+  // Up to that record, which is marked; 0: of a directory that has led, its end. While a stream goes on, too.
+  absl::StatusOr<LastKnown> ReadLastKnown(uint64_t mark) const;
+  absl::Status CheckStart(const JournalOptions& options, uint64_t mark);  // why a start would be refused
+  const LogMark& mark() const { return mark_; }                           // sequence 0: the first copy is not whole
   // FAILED_PRECONDITION: there is no mark. Afterwards only an ordinary start may follow.
   absl::Status Promote(bool handed_over, uint64_t seen = 0);
   bool is_copy() const { return is_copy_; }  // false: it has led, and no leader has said yet what becomes of it
 
  private:
   MirrorDirectory(std::unique_ptr<StateDirectory> directory, StandbyNote note)
-      : directory_(std::move(directory)), note_(std::move(note)) {}
-  std::string Path(const std::string& name) const { return directory_->path() + "/" + name; }
+      : path_(directory->path()), directory_(std::move(directory)), note_(std::move(note)) {}
+  std::string Path(const std::string& name) const { return path_ + "/" + name; }
   absl::StatusOr<const formats::FileDescriptor*> FileFor(const MirrorPiece& piece);
   absl::Status Mark(const LogMark& mark);
   absl::Status WriteNote() const;
 
-  const std::unique_ptr<StateDirectory> directory_;
+  const std::string path_;
+  std::unique_ptr<StateDirectory> directory_;  // the lock
   StandbyNote note_;
   bool is_copy_ = false;
   std::map<std::string, formats::FileDescriptor> unsynced_;  // by name

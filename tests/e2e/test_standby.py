@@ -7,7 +7,7 @@ import time
 import unittest
 
 import test_shards
-from harness import DONE, DigestBook, EndToEndTest, eventually, synthetic
+from harness import DONE, DigestBook, EndToEndTest, eventually, merged, synthetic, yaml_text
 from test_shards import Shard, ShardedRun
 
 SITES = {"asia": 0.25, "eu": 1.0, "us": 0.5}
@@ -117,6 +117,24 @@ class StandbyTest(EndToEndTest):
         run.start_worker("eu", checkpoints)  # it knows the former address alone, and what its checkpoint says
         self.assertEqual(run.coordinator.wait(), REFUSED)
         self.assertIn("a standby leads this run", run.coordinator.log())
+
+    def test_a_standby_whose_start_would_be_refused_is_not_promoted(self):
+        config = config_of(run={"steps": 5000})
+        run, standby = self.with_standby(config)
+        eventually(lambda: run.newest() >= 3, "rounds")
+        standby.stop_coordinator()
+        standby.config_path = standby.folder / "run.yaml"
+        standby.config_path.write_text(yaml_text(merged(config, {"checkpoint": {"min_free_bytes": 10**15}})))
+        standby.start_coordinator(f"--standby_of={run.grpc}")
+        eventually(lambda: any(one["whole"] for one in run.status()["standbys"]), "it follows")
+        code, said = self.promote(standby)
+        self.assertEqual(code, REFUSED, said)
+        self.assertIn("this standby could not lead", said)
+        self.assertTrue(run.coordinator.running())
+        version = run.newest()
+        eventually(lambda: run.newest() > version, "the leader goes on")
+        run.stop_all()
+        standby.stop_coordinator()
 
     def test_of_two_standbys_one_leads_and_the_other_follows_it(self):
         run, standby = self.with_standby(config_of(run={"steps": 1000}))
