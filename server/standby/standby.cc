@@ -37,6 +37,13 @@ absl::StatusOr<std::vector<core::Address>> Others(const std::vector<std::string>
   return others;
 }
 
+// Other coordinators are there, and the flags do not say as whom to call them.
+absl::Status CannotAsk(const absl::Status& flags) {
+  return absl::UnavailableError(absl::StrCat(
+      "the other coordinators cannot be asked (--membership_tls_cert, --membership_tls_key, --membership_token_file): ",
+      std::string(flags.message())));
+}
+
 MirrorPiece PieceOf(const v1::ReplicateReply& reply) {
   MirrorPiece piece{
       .name = reply.name(), .offset = reply.offset(), .bytes = reply.contents(), .removed = reply.removed()};
@@ -55,8 +62,10 @@ absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& 
   ASSIGN_OR_RETURN(const KnownStandbys known, ReadKnownStandbys(state_dir));
   ASSIGN_OR_RETURN(const std::vector<core::Address> addresses, Others(known.addresses, own));
   if (addresses.empty()) return std::nullopt;
-  ASSIGN_OR_RETURN(const transport::ChannelOptions options, transport::ReadClientFlags(client, addresses.front()));
-  const transport::Asked asked = transport::FindLeader(addresses, options, run, /*starts=*/true);
+  const absl::StatusOr<transport::ChannelOptions> options = transport::ReadClientFlags(client, addresses.front());
+  transport::Asked asked{.silent = addresses};
+  if (options.ok()) asked = transport::FindLeader(addresses, *options, run, /*starts=*/true);
+  if (!options.ok()) spdlog::warn("{}", std::string(CannotAsk(options.status()).message()));
   if (asked.leader) {
     spdlog::warn("the standby at {} leads the run: this coordinator becomes its standby", asked.leader->Text());
     return asked.leader;
@@ -207,8 +216,9 @@ absl::Status Standby::CopyOnce() {
     each.set_digest(file.digest);
   }
   const core::Address leader = Target();
-  ASSIGN_OR_RETURN(const transport::ChannelOptions options, transport::ReadClientFlags(options_.client, leader));
-  const auto stub = v1::Coordinator::NewStub(transport::MakeChannel(leader, options, transport::Traffic::kBulk));
+  const auto options = transport::ReadClientFlags(options_.client, leader);
+  if (!options.ok()) return CannotAsk(options.status());
+  const auto stub = v1::Coordinator::NewStub(transport::MakeChannel(leader, *options, transport::Traffic::kBulk));
   grpc::ClientContext call;
   {
     const core::MutexLock lock(mutex_);
@@ -312,9 +322,9 @@ absl::Status Standby::CheckOthers(uint64_t mark) const {
   ASSIGN_OR_RETURN(const LastKnown last, directory_->ReadLastKnown(mark));
   ASSIGN_OR_RETURN(const std::vector<core::Address> others, Others(last.standbys, address_));
   if (others.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const transport::ChannelOptions options,
-                   transport::ReadClientFlags(options_.client, others.front()));
-  const transport::Asked asked = transport::FindLeader(others, options, options_.run_id);
+  const auto options = transport::ReadClientFlags(options_.client, others.front());
+  if (!options.ok()) return absl::OkStatus();  // a person has said that none leads
+  const transport::Asked asked = transport::FindLeader(others, *options, options_.run_id);
   if (asked.leader) {
     return absl::FailedPreconditionError(
         absl::StrCat("the standby at ", asked.leader->Text(), " leads already. Nothing was changed"));
@@ -342,8 +352,10 @@ absl::Status Standby::Lead(bool handed_over) {
     for (const auto& [site, epoch] : seen_) seen = std::max(seen, epoch);
   }
   RETURN_IF_ERROR(directory_->Promote(handed_over, seen));
-  spdlog::warn("leads from record {} on{}", directory_->mark().sequence,
-               handed_over ? ", which is all that its leader had" : "");
+  if (directory_->is_copy()) {
+    spdlog::warn("leads from record {} on{}", directory_->mark().sequence,
+                 handed_over ? ", which is all that its leader had" : "");
+  }
   const core::MutexLock lock(mutex_);
   stopping_ = true;
   promoted_ = true;
