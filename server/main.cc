@@ -319,6 +319,7 @@ absl::Status StandBy(Serving& serving) {
   RETURN_IF_ERROR(standby->Follow(addresses.advertised, addresses.grpc.Text(), addresses.http.Text()));
   spdlog::info("run {}, {}: a standby of {}, at {}", serving.config.run_id, addresses.shard.Text(),
                addresses.leader->Text(), addresses.grpc.Text());
+  const std::string config_json = formats::RunConfigJson(serving.config);
   while (!standby->promoted()) {
     if (ctl::WaitForStopSignal(kStandbyTickMs)) return absl::CancelledError("stops");
     serving.gate.Tick();
@@ -331,7 +332,7 @@ absl::Status StandBy(Serving& serving) {
                            .state = "standby",
                            .reason = standby->Progress(),
                            .grpc = addresses.grpc.Text(),
-                           .config_json = formats::RunConfigJson(serving.config),
+                           .config_json = config_json,
                            .unix_ms = core::SystemClock().UnixMs(),
                            .others = {.standby_of = addresses.leader->Text()}});
   }

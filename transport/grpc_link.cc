@@ -94,7 +94,7 @@ absl::StatusOr<RunDescription> GrpcLink::Describe(const std::function<bool()>& c
 }
 
 // Waits until the time is over, or the link or its caller stops; true if one does. Unconnected, it waits on the
-// channel: gRPC works on a connection only while someone waits on it.
+// channel: gRPC works on a connection, and forgets the old failure, only while someone waits on it.
 bool GrpcLink::WaitForRetry(int64_t backoff_ms, const std::function<bool()>& cancelled) {
   const int64_t end_ms = clock_.NowMs() + backoff_ms;
   const auto stops = [&] { return Stopping() || cancelled(); };

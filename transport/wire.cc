@@ -58,8 +58,6 @@ class GrpcWire final : public Wire {
     return connected;
   }
 
-  // At the first of the name's addresses that answers, the present one before the others if it has worked. One that
-  // takes connections and is no coordinator's is left to gRPC, which tries the next.
   // Those that the user gave stay first, and are never dropped.
   void Learn(const std::vector<std::string>& standbys) override {
     core::MutexLock lock(mutex_);
@@ -72,6 +70,8 @@ class GrpcWire final : public Wire {
     }
   }
 
+  // At the first of the name's addresses that answers, the present one before the others if it has worked. One that
+  // takes connections and is no coordinator's is left to gRPC, which tries the next.
   void Dial() override {
     std::vector<Address> addresses = given_;
     core::RunId run;

@@ -18,7 +18,6 @@ namespace {
 
 constexpr int64_t kAskAgainMs = 1'000;
 constexpr uint64_t kMostEpoch = uint64_t{1} << 52;  // a million promotions
-constexpr int kTermBits = 32;                       // below the term of an epoch
 constexpr auto kWatch = std::chrono::seconds(5);
 constexpr auto kHandOver = std::chrono::seconds(15);
 
@@ -109,7 +108,7 @@ bool LeaderWatch::Ask() {
   const auto options = transport::ReadClientFlags(client_, others->front());
   if (!options.ok()) return false;
   const transport::Asked asked = transport::FindLeader(*others, *options, run_);
-  if (!asked.leader || asked.epoch >> kTermBits <= journal_.identity().epoch >> kTermBits) return false;
+  if (!asked.leader || TermOf(asked.epoch) <= TermOf(journal_.identity().epoch)) return false;
   deposed_(absl::FailedPreconditionError(absl::StrCat("a standby leads this run: that at ", asked.leader->Text(),
                                                       ", in epoch ", asked.epoch, "; this one was in epoch ",
                                                       journal_.identity().epoch)));

@@ -55,14 +55,22 @@ absl::Status CutTornRecord(const std::string& path) {
   return ::truncate(path.c_str(), end.offset) == 0 ? absl::OkStatus() : formats::FileError("cut", path);
 }
 
+// Nothing: there is no such file.
+template <typename Note>
+absl::StatusOr<std::optional<Note>> ReadNote(const std::string& path, Note (*convert)(const nlohmann::json& json)) {
+  if (!formats::Exists(path)) return std::nullopt;
+  ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path, 1 << 20));
+  try {
+    return convert(nlohmann::json::parse(text));
+  } catch (const std::exception& error) {
+    return absl::DataLossError(absl::StrCat(path, " is damaged: ", error.what()));
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::optional<StandbyNote>> ReadStandbyNote(const std::string& state_dir) {
-  const std::string path = NotePath(state_dir);
-  if (!formats::Exists(path)) return std::nullopt;
-  ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path, 1 << 16));
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  try {
+  return ReadNote<StandbyNote>(NotePath(state_dir), [](const nlohmann::json& json) {
     return StandbyNote{.leader = json.at("leader"),
                        .address = json.at("address"),
                        .place = json.at("place"),
@@ -70,9 +78,7 @@ absl::StatusOr<std::optional<StandbyNote>> ReadStandbyNote(const std::string& st
                        .handed_over = json.at("handed_over"),
                        .own = json.at("own"),
                        .seen = json.at("seen")};
-  } catch (const std::exception& error) {
-    return absl::DataLossError(absl::StrCat(path, " is damaged: ", error.what()));
-  }
+  });
 }
 
 absl::Status RemoveStandbyNote(const std::string& state_dir) {
@@ -82,15 +88,11 @@ absl::Status RemoveStandbyNote(const std::string& state_dir) {
 }
 
 absl::StatusOr<KnownStandbys> ReadKnownStandbys(const std::string& state_dir) {
-  const std::string path = state_dir + "/standbys.json";
-  if (!formats::Exists(path)) return KnownStandbys();
-  ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path, 1 << 20));
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  try {
-    return KnownStandbys{json.at("addresses"), json.at("handed_to")};
-  } catch (const std::exception& error) {
-    return absl::DataLossError(absl::StrCat(path, " is damaged: ", error.what()));
-  }
+  ASSIGN_OR_RETURN(const std::optional<KnownStandbys> known,
+                   ReadNote<KnownStandbys>(state_dir + "/standbys.json", [](const nlohmann::json& json) {
+                     return KnownStandbys{json.at("addresses"), json.at("handed_to")};
+                   }));
+  return known.value_or(KnownStandbys());
 }
 
 absl::Status WriteKnownStandbys(const std::string& state_dir, const KnownStandbys& known) {
@@ -113,8 +115,10 @@ absl::StatusOr<LastKnown> MirrorDirectory::ReadLastKnown(uint64_t mark) const {
   return last;
 }
 
+uint64_t TermOf(uint64_t epoch) { return epoch >> kTermBits; }
+
 uint64_t EpochOfPromotion(uint64_t last, int place) {
-  return (((last >> kTermBits) + 1) << kTermBits) + (static_cast<uint64_t>(place) << kPlaceBits);
+  return ((TermOf(last) + 1) << kTermBits) + (static_cast<uint64_t>(place) << kPlaceBits);
 }
 
 absl::StatusOr<std::unique_ptr<MirrorDirectory>> MirrorDirectory::Open(const std::string& path,
@@ -138,15 +142,18 @@ absl::StatusOr<std::unique_ptr<MirrorDirectory>> MirrorDirectory::Open(const std
   return mirror;
 }
 
-absl::StatusOr<std::vector<MirrorFile>> MirrorDirectory::Files() const {
+absl::StatusOr<std::vector<MirrorFile>> MirrorDirectory::Files() {
   std::vector<MirrorFile> files;
   for (const char* folder : kFolders) {
     ASSIGN_OR_RETURN(const std::vector<std::string> names, formats::NamesIn(Path(folder)));
     for (const std::string& file : names) {
       const std::string name = absl::StrCat(folder, "/", file);
       if (!CheckName(name).ok()) continue;
-      ASSIGN_OR_RETURN(const formats::FileDigest digest, formats::DigestOfFile(Path(name)));
-      files.push_back({name, digest.bytes, digest.hash});
+      if (!digested_.contains(name)) {
+        ASSIGN_OR_RETURN(const formats::FileDigest digest, formats::DigestOfFile(Path(name)));
+        digested_[name] = {name, digest.bytes, digest.hash};
+      }
+      files.push_back(digested_.at(name));
     }
   }
   return files;
@@ -160,6 +167,7 @@ absl::Status MirrorDirectory::SetAside() {
   RETURN_IF_ERROR(formats::MakePrivateFolder(to));
   high_water_.reset();
   unsynced_.clear();
+  digested_.clear();
   mark_ = {};
   for (const char* name : {"high_water", "journal.sqlite", "snapshots", "segments", "log"}) {  // the mark first
     std::error_code error;
@@ -189,6 +197,7 @@ absl::Status MirrorDirectory::Begin(int place, const std::string& address) {
 
 absl::StatusOr<const formats::FileDescriptor*> MirrorDirectory::FileFor(const MirrorPiece& piece) {
   const std::string path = Path(piece.name);
+  digested_.erase(piece.name);
   auto found = unsynced_.find(piece.name);
   if (found == unsynced_.end()) {
     const bool is_new = !formats::Exists(path);

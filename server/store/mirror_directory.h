@@ -60,6 +60,7 @@ struct LastKnown {
 // The epoch of a promotion: later than any that the leader's next starts would take, and another one for each place in
 // its list of standbys, so that two that are promoted apart differ.
 uint64_t EpochOfPromotion(uint64_t last, int place);
+uint64_t TermOf(uint64_t epoch);  // rises with each promotion
 
 class MirrorDirectory {
  public:
@@ -67,8 +68,9 @@ class MirrorDirectory {
   // there, or it was promoted.
   static absl::StatusOr<std::unique_ptr<MirrorDirectory>> Open(const std::string& path, const std::string& leader);
 
-  absl::StatusOr<std::vector<MirrorFile>> Files() const;  // all that is here, for the leader to compare; reads them
-  absl::Status SetAside();                                // moves all of that to set_aside/N
+  // All that is here, for the leader to compare. Reads what has changed since the last call.
+  absl::StatusOr<std::vector<MirrorFile>> Files();
+  absl::Status SetAside();  // moves all of that to set_aside/N
   // From here on the directory is a copy: writes the note.
   absl::Status Begin(int place, const std::string& address);
 
@@ -97,6 +99,7 @@ class MirrorDirectory {
   StandbyNote note_;
   bool is_copy_ = false;
   std::map<std::string, formats::FileDescriptor> unsynced_;  // by name
+  std::map<std::string, MirrorFile> digested_;               // by name, unless it was written since
   std::set<std::string> folders_;                            // with files that are new
   std::set<std::string> removed_;                            // at the next mark
   std::optional<HighWater> high_water_;

@@ -7,20 +7,11 @@ import time
 import unittest
 
 import test_shards
-from harness import DONE, DigestBook, EndToEndTest, eventually, merged, synthetic, yaml_text
+from harness import DONE, REFUSED, DigestBook, EndToEndTest, eventually, merged, yaml_text
+from test_restart import SITES, config_of
 from test_shards import Shard, ShardedRun
 
-SITES = {"asia": 0.25, "eu": 1.0, "us": 0.5}
-SHAPES = [[100], [257], [3, 1500], [5000]]
 SEED = 11
-REFUSED = 3
-
-
-def config_of(**sections):
-    return synthetic(SITES, SHAPES, model={"step_ms": 8, "init": "seeded", "gradient": {"kind": "noise"}},
-                     sync={"sync_every": 10, "num_fragments": 4, "fragment_sync_delay": 1,
-                           "fragment_update_alpha": 0.5},
-                     codec={"up": "int4", "down": "int4", "feedback_up": 1, "feedback_down": 1}, **sections)
 
 
 class StandbyTest(EndToEndTest):

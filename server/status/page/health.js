@@ -28,7 +28,7 @@ const ALARMS = {
   ],
   no_standby: [
     'No standby is connected',
-    'Start it again with --standby_of, or look at the link to it: the log of each says why. If the run is to have none any more, take its name off the list.'
+    'Start it again with --standby_of, or look at the link to it: the log of each says why.'
   ],
   standby_behind: [
     'A standby is behind',
