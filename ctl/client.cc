@@ -17,14 +17,6 @@ namespace {
 
 constexpr auto kTimeout = std::chrono::seconds(10);  // for one answer
 
-v1::Context MakeContext() {
-  v1::Context context;
-  context.set_protocol(transport::kProtocol);
-  return context;
-}
-
-void SetDeadline(grpc::ClientContext& context) { context.set_deadline(core::SystemClock().Calendar() + kTimeout); }
-
 }  // namespace
 
 Client::Client(const transport::Address& coordinator, const transport::ChannelOptions& options)
@@ -45,90 +37,66 @@ absl::Status Client::Wrong(const grpc::Status& status) const {
   return wrong;
 }
 
-absl::StatusOr<std::string> Client::StatusJson() {
+template <typename Request, typename Response>
+absl::StatusOr<Response> Client::Call(Unary<Request, Response> method, Request request, Deadline deadline) {
   grpc::ClientContext context;
-  SetDeadline(context);
-  v1::StatusRequest request;
-  *request.mutable_context() = MakeContext();
-  v1::StatusResponse response;
-  const grpc::Status status = stub_->GetStatus(&context, request, &response);
-  if (!status.ok()) return Wrong(status);
-  return response.json();
-}
-
-absl::StatusOr<v1::RunDescription> Client::Describe() {
-  grpc::ClientContext context;
-  SetDeadline(context);
-  v1::DescribeRequest request;
-  *request.mutable_context() = MakeContext();
-  v1::RunDescription description;
-  const grpc::Status status = stub_->Describe(&context, request, &description);
-  if (!status.ok()) return Wrong(status);
-  return description;
-}
-
-absl::Status Client::Drain(const std::string& site) {
-  grpc::ClientContext context;
-  SetDeadline(context);
-  v1::DrainRequest request;
-  *request.mutable_context() = MakeContext();
-  request.set_site(site);
-  v1::DrainResponse response;
-  const grpc::Status status = stub_->DrainSite(&context, request, &response);
-  return status.ok() ? absl::OkStatus() : Wrong(status);
-}
-
-absl::Status Client::ChangeRun(v1::ChangeRunRequest::Change change) {
-  grpc::ClientContext context;
-  SetDeadline(context);
-  v1::ChangeRunRequest request;
-  *request.mutable_context() = MakeContext();
-  request.set_change(change);
-  v1::ChangeRunResponse response;
-  const grpc::Status status = stub_->ChangeRun(&context, request, &response);
-  return status.ok() ? absl::OkStatus() : Wrong(status);
-}
-
-absl::StatusOr<v1::ChangeSettingsResponse> Client::ChangeSettings(v1::ChangeSettingsRequest request) {
-  grpc::ClientContext context;
-  SetDeadline(context);
-  *request.mutable_context() = MakeContext();
-  v1::ChangeSettingsResponse response;
-  const grpc::Status status = stub_->ChangeSettings(&context, request, &response);
-  if (!status.ok()) return Wrong(status);
+  if (deadline == Deadline::kSoon) context.set_deadline(core::SystemClock().Calendar() + kTimeout);
+  request.mutable_context()->set_protocol(transport::kProtocol);
+  Response response;
+  if (const grpc::Status status = (*stub_.*method)(&context, request, &response); !status.ok()) return Wrong(status);
+  if constexpr (requires { response.not_copied_to(); }) {
+    not_copied_to_.assign(response.not_copied_to().begin(), response.not_copied_to().end());
+  }
   return response;
 }
 
-absl::Status Client::Release(const std::string& site) {
-  grpc::ClientContext context;
-  SetDeadline(context);
-  v1::ReleaseRequest request;
-  *request.mutable_context() = MakeContext();
+absl::StatusOr<std::string> Client::StatusJson() {
+  ASSIGN_OR_RETURN(v1::StatusResponse response, Call(&Stub::GetStatus, v1::StatusRequest()));
+  return std::move(*response.mutable_json());
+}
+
+absl::StatusOr<v1::RunDescription> Client::Describe() { return Call(&Stub::Describe, v1::DescribeRequest()); }
+
+absl::Status Client::Drain(const std::string& site) {
+  v1::DrainRequest request;
   request.set_site(site);
-  v1::ReleaseResponse response;
-  const grpc::Status status = stub_->ReleaseSite(&context, request, &response);
-  return status.ok() ? absl::OkStatus() : Wrong(status);
+  return Call(&Stub::DrainSite, request).status();
+}
+
+absl::Status Client::ChangeRun(v1::ChangeRunRequest::Change change) {
+  v1::ChangeRunRequest request;
+  request.set_change(change);
+  return Call(&Stub::ChangeRun, request).status();
+}
+
+absl::StatusOr<v1::ChangeSettingsResponse> Client::ChangeSettings(const v1::ChangeSettingsRequest& request) {
+  return Call(&Stub::ChangeSettings, request);
+}
+
+absl::Status Client::Release(const std::string& site) {
+  v1::ReleaseRequest request;
+  request.set_site(site);
+  return Call(&Stub::ReleaseSite, request).status();
+}
+
+absl::Status Client::ForgetStandby(const std::string& address) {
+  v1::ForgetStandbyRequest request;
+  request.set_address(address);
+  return Call(&Stub::ForgetStandby, request).status();
 }
 
 absl::StatusOr<std::vector<core::Version>> Client::RollBack(core::Version version) {
-  grpc::ClientContext context;  // it reads every snapshot of that version before it answers
   v1::RollbackRequest request;
-  *request.mutable_context() = MakeContext();
   request.set_version(version);
-  v1::RollbackResponse response;
-  const grpc::Status status = stub_->Rollback(&context, request, &response);
-  if (!status.ok()) return Wrong(status);
+  // It reads every snapshot of that version before it answers.
+  ASSIGN_OR_RETURN(const v1::RollbackResponse response, Call(&Stub::Rollback, request, Deadline::kNone));
   return std::vector<core::Version>(response.versions().begin(), response.versions().end());
 }
 
 absl::StatusOr<std::string> Client::Promote(bool leader_is_stopped) {
-  grpc::ClientContext context;
   v1::PromoteRequest request;
-  *request.mutable_context() = MakeContext();
   request.set_leader_is_stopped(leader_is_stopped);
-  v1::PromoteResponse response;
-  const grpc::Status status = stub_->Promote(&context, request, &response);
-  if (!status.ok()) return Wrong(status);
+  ASSIGN_OR_RETURN(const v1::PromoteResponse response, Call(&Stub::Promote, request, Deadline::kNone));
   return response.said();
 }
 
@@ -143,27 +111,17 @@ absl::Status Client::ForEachEvent(const std::string& kind, int64_t* after_id,
 }
 
 absl::StatusOr<v1::HistoryResponse> Client::HistoryAfter(int64_t after_id, const std::string& kind) {
-  grpc::ClientContext context;
-  SetDeadline(context);
   v1::HistoryRequest request;
-  *request.mutable_context() = MakeContext();
   request.set_after_id(after_id);
   request.set_kind(kind);
-  v1::HistoryResponse response;
-  const grpc::Status status = stub_->GetHistory(&context, request, &response);
-  if (!status.ok()) return Wrong(status);
-  return response;
+  return Call(&Stub::GetHistory, request);
 }
 
 absl::StatusOr<std::string> Client::DownloadFile(const v1::ModelFile& file) {
   RETURN_IF_ERROR(formats::CheckModelFileName(file.name()));
-  grpc::ClientContext context;
   v1::GetFileRequest request;
-  *request.mutable_context() = MakeContext();
   request.set_name(file.name());
-  v1::FileContents response;
-  const grpc::Status status = stub_->GetFile(&context, request, &response);
-  if (!status.ok()) return Wrong(status);
+  ASSIGN_OR_RETURN(const v1::FileContents response, Call(&Stub::GetFile, request, Deadline::kNone));
   return formats::ExpandModelFile(
       {.name = file.name(), .bytes = file.bytes(), .digest = file.digest(), .compressed = response.contents()});
 }
@@ -172,7 +130,7 @@ absl::StatusOr<std::string> Client::DownloadFile(const v1::ModelFile& file) {
 absl::StatusOr<Client::Anchor> Client::DownloadAnchor(const core::Fragment& fragment, core::Version at_least) {
   grpc::ClientContext context;
   v1::DownloadRequest request;
-  *request.mutable_context() = MakeContext();
+  request.mutable_context()->set_protocol(transport::kProtocol);
   request.set_fragment(fragment.id);
   request.set_anchor_version(at_least);
   const auto stream = stub_->Download(&context, request);

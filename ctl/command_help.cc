@@ -68,6 +68,7 @@ const std::vector<CommandText>& CommandTexts() {
        "the global parameters become those of that version again; sites start from them"},
       {kSteer, "promote", "--at=HOST:PORT [--leader_is_stopped]",
        "a standby leads the run from now on, from what it has; its leader is stopped before"},
+      {kSteer, "standby", "--forget=HOST:PORT", "no start asks a standby any more that does not come back"},
       {kTake, "export", "--out=DIR [--assets=DIR] [--dtype=float32|bfloat16] [--overwrite]",
        "the global parameters as a folder that Hugging Face's transformers load; of a run with shards from "
        "--coordinator=A,B,… in their order"},

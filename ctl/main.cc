@@ -49,6 +49,7 @@ ABSL_FLAG(bool, overwrite, false, "export: also a model in --out that no export 
 ABSL_FLAG(std::string, site, "", "drain, release, history: the site's name");
 ABSL_FLAG(int64_t, to, -1, "rollback: a version of which all fragments have a snapshot");
 ABSL_FLAG(std::string, at, "", "promote: HOST:PORT of the standby that is to lead");
+ABSL_FLAG(std::string, forget, "", "standby: HOST:PORT of one that does not come back: no start asks it any more");
 ABSL_FLAG(bool, leader_is_stopped, false, "promote: the leader's process has ended, and nothing starts it again");
 ABSL_FLAG(bool, all, false, "release: all sites that are in quarantine");
 ABSL_FLAG(bool, yes, false,
@@ -226,6 +227,33 @@ absl::Status Promote() {
   return absl::OkStatus();
 }
 
+absl::Status ForgetStandby(Client& client) {
+  const std::string address = absl::GetFlag(FLAGS_forget);
+  if (address.empty()) return absl::InvalidArgumentError("standby: expected --forget=HOST:PORT");
+  return client.ForgetStandby(address);
+}
+
+absl::Status AskRun(std::vector<Client>& clients, const std::vector<std::string>& arguments) {
+  const std::string& command = arguments[0];
+  Client& client = clients.front();
+  if (command == "status") return RunStatusCommand(client, absl::GetFlag(FLAGS_json));
+  if (command == "export") return Export(clients);
+  if (command == "report") {
+    if (clients.size() > 1) RETURN_IF_ERROR(DescribeShards(clients).status());
+    return RunReportCommand(clients, absl::GetFlag(FLAGS_out), absl::GetFlag(FLAGS_coordinator));
+  }
+  if (command == "history") return RunHistoryCommand(client, absl::GetFlag(FLAGS_site), absl::GetFlag(FLAGS_json));
+  if (command == "set") return RunSetCommand(client, arguments);
+  if (command == "drain") return Drain(client);
+  if (command == "pause") return client.ChangeRun(v1::ChangeRunRequest::PAUSE);
+  if (command == "resume") return client.ChangeRun(v1::ChangeRunRequest::RESUME);
+  if (command == "stop") return StopRun(client, arguments);
+  if (command == "release") return Release(client);
+  if (command == "rollback") return RollBack(client, arguments);
+  if (command == "standby") return ForgetStandby(client);
+  return absl::InternalError(absl::StrCat("no such command: ", command));
+}
+
 absl::Status CheckConfig(const std::vector<std::string>& arguments) {
   if (arguments.size() != 2) return absl::InvalidArgumentError("config-check: expected one FILE");
   ASSIGN_OR_RETURN(const std::string text, formats::ReadRunYamlText(arguments[1]));
@@ -253,10 +281,6 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   if (!commands.contains(command)) return absl::InvalidArgumentError(UnknownCommand(command));
   RETURN_IF_ERROR(CheckFlags(command, GivenFlags(), commands));
   if (command == "config-check") return CheckConfig(arguments);
-  if (command == "set") {
-    ASSIGN_OR_RETURN(std::vector<Client> clients, MakeClients());
-    return RunSetCommand(clients.front(), arguments);
-  }
   if (command == "plan" && arguments.size() == 2 && arguments[1] == "pipeline") {
     return RunPipelineCommand(absl::GetFlag(FLAGS_json), absl::GetFlag(FLAGS_out));
   }
@@ -268,7 +292,7 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   }
   const bool plans_round = command == "plan" && arguments.size() == 2 && arguments[1] == "round";
   const bool names_run = (command == "stop" || command == "rollback") && arguments.size() == 2;
-  if (arguments.size() > 1 && !plans_round && !names_run)
+  if (arguments.size() > 1 && !plans_round && !names_run && command != "set")
     return absl::InvalidArgumentError("unexpected argument " + core::Quoted(arguments[1]));
   if (command == "settings") {
     PrintSettings(absl::GetFlag(FLAGS_markdown));
@@ -278,21 +302,13 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   if (command == "plan") return RunRoundCommand(absl::GetFlag(FLAGS_json), ExternalModel);
   if (command == "promote") return Promote();
   ASSIGN_OR_RETURN(std::vector<Client> clients, MakeClients());
-  Client& client = clients.front();
-  if (command == "status") return RunStatusCommand(client, absl::GetFlag(FLAGS_json));
-  if (command == "export") return Export(clients);
-  if (command == "report") {
-    if (clients.size() > 1) RETURN_IF_ERROR(DescribeShards(clients).status());
-    return RunReportCommand(clients, absl::GetFlag(FLAGS_out), absl::GetFlag(FLAGS_coordinator));
+  const absl::Status done = AskRun(clients, arguments);
+  if (const std::vector<std::string>& lacking = clients.front().not_copied_to(); done.ok() && !lacking.empty()) {
+    std::fprintf(stderr,
+                 "note: done, and not copied yet to the standby at %s: if it leads soon, it may not know of this\n",
+                 absl::StrJoin(lacking, ", ").c_str());
   }
-  if (command == "drain") return Drain(client);
-  if (command == "pause") return client.ChangeRun(v1::ChangeRunRequest::PAUSE);
-  if (command == "resume") return client.ChangeRun(v1::ChangeRunRequest::RESUME);
-  if (command == "stop") return StopRun(client, arguments);
-  if (command == "release") return Release(client);
-  if (command == "rollback") return RollBack(client, arguments);
-  if (command == "history") return RunHistoryCommand(client, absl::GetFlag(FLAGS_site), absl::GetFlag(FLAGS_json));
-  return absl::InternalError(absl::StrCat("no such command: ", command));
+  return done;
 }
 
 ExitCode CodeOf(const absl::Status& status) {

@@ -208,6 +208,7 @@ struct Serving {
   server::Listening addresses;
   server::Gate& gate;
   server::StatusBoard& board;
+  server::CoordinatorCalls& others;
   server::LostState lost{
       config,
       addresses,
@@ -274,7 +275,7 @@ absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::st
         server::MembershipFollowerOptions{.lead = addresses.lead, .shard = addresses.shard, .run_id = config.run_id},
         transport::MakeGrpcWire(addresses.lead, addresses.lead_channel, addresses.leads), coordinator.get());
   }
-  const server::LeaderWatch watch(*journal, config.run_id, addresses.client,
+  const server::LeaderWatch watch(*journal, serving.others,
                                   [&](const absl::Status& deposed) { coordinator->Fail(deposed); });
   board.SetReady();
   const bool lacks_its_end = Serve(*coordinator, serving.gate) == Ended::kLacksItsEnd;
@@ -291,11 +292,11 @@ absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::st
 }
 
 // A start that knows standbys asks them first.
-absl::Status FindLeader(const core::RunId& run, server::Listening& addresses) {
+absl::Status FindLeader(server::Listening& addresses, server::CoordinatorCalls& others) {
   if (addresses.advertised.empty()) addresses.advertised = addresses.grpc.Text();
   if (addresses.leader) return absl::OkStatus();
-  ASSIGN_OR_RETURN(addresses.leader, server::LeaderElsewhere(absl::GetFlag(FLAGS_state_dir), run, addresses.advertised,
-                                                             addresses.client));
+  ASSIGN_OR_RETURN(addresses.leader,
+                   server::LeaderElsewhere(absl::GetFlag(FLAGS_state_dir), addresses.advertised, others));
   return absl::OkStatus();
 }
 
@@ -307,7 +308,7 @@ absl::Status StandBy(Serving& serving) {
       const auto standby,
       server::Standby::Open({.state_dir = absl::GetFlag(FLAGS_state_dir),
                              .leader = *addresses.leader,
-                             .client = addresses.client,
+                             .others = &serving.others,
                              .run_id = serving.config.run_id,
                              .shard = addresses.shard,
                              .start = [&] { return OptionsOfJournal(serving.run_yaml, tried, addresses.shard); }}));
@@ -358,9 +359,10 @@ int Run(const std::string& run_yaml, core::RunConfig config, server::Listening a
   addresses.http.port = (*http_server)->port();
   const auto probe_server = StartProbeServer(addresses.health, &board);
   if (!probe_server.ok()) return ctl::Fail(ctl::kBadInput, probe_server.status());
-  Serving serving{run_yaml, std::move(config), std::move(addresses), **gate, board};
+  const auto others = server::NewCoordinatorCalls(addresses.client, config.run_id);
+  Serving serving{run_yaml, std::move(config), std::move(addresses), **gate, board, *others};
   int result = ctl::kDone;
-  absl::Status promoted = FindLeader(serving.config.run_id, serving.addresses);
+  absl::Status promoted = FindLeader(serving.addresses, *others);
   if (promoted.ok() && serving.addresses.leader) promoted = StandBy(serving);
   absl::StatusOr<bool> again = false;
   again = promoted.ok() ? RunFromStored(serving, std::nullopt, result) : promoted;

@@ -206,11 +206,14 @@ constexpr FieldLimit kLimits[] = {
     Many(kStateFiles, Anything("ReplicateMessage.files")),
     Anything("ReplicateMessage.mirrored"),
     Anything("ReplicateMessage.wants_to_lead"),
+    Text("ReplicateMessage.unfit", kWords),
     Text("MirrorFile.name", kName),
     Integer("MirrorFile.bytes", 0, kAnyCount),
     Anything("MirrorFile.digest"),
     Anything("PromoteRequest.context"),
     Anything("PromoteRequest.leader_is_stopped"),
+    Anything("ForgetStandbyRequest.context"),
+    Text("ForgetStandbyRequest.address", kName),
 };
 
 }  // namespace

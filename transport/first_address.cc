@@ -134,8 +134,9 @@ void Note(const Address& address, const v1::RunDescription& run, Asked& asked) {
   asked.epoch = run.epoch();
 }
 
+// `answer`: with null if there was none, or it was of another run; `silent`: there was none.
 void Ask(const Address& address, const ChannelOptions& options, const core::RunId& run, bool starts,
-         const std::shared_ptr<Answered>& answered) {
+         std::function<void(const v1::RunDescription* description, bool silent)> answer) {
   auto question = std::make_shared<Question>();
   question->stub = v1::Coordinator::NewStub(MakeChannel(address, options, Traffic::kControl));
   question->context.set_deadline(core::SystemClock().Calendar() + kTimeout);
@@ -143,13 +144,9 @@ void Ask(const Address& address, const ChannelOptions& options, const core::RunI
   question->request.set_starts(starts);
   Question& asks = *question;
   asks.stub->async()->Describe(
-      &asks.context, &asks.request, &asks.description, [question, address, run, answered](const grpc::Status& status) {
-        core::MutexLock lock(answered->mutex);
-        ++answered->answers;
-        if (!status.ok()) answered->asked.silent.push_back(address);
+      &asks.context, &asks.request, &asks.description, [question, run, answer](const grpc::Status& status) {
         const bool is_it = status.ok() && (run.empty() || run == question->description.run_id());
-        if (is_it) Note(address, question->description, answered->asked);
-        answered->changed.NotifyAll();
+        answer(is_it ? &question->description : nullptr, !status.ok());
       });
 }
 
@@ -167,7 +164,15 @@ absl::StatusOr<std::vector<Address>> ParseAddresses(const std::string& name, con
 Asked FindLeader(const std::vector<Address>& addresses, const ChannelOptions& options, const core::RunId& run,
                  bool starts) {
   const auto answered = std::make_shared<Answered>();
-  for (const Address& address : addresses) Ask(address, options, run, starts, answered);
+  for (const Address& address : addresses) {
+    Ask(address, options, run, starts, [address, answered](const v1::RunDescription* description, bool silent) {
+      const core::MutexLock lock(answered->mutex);
+      ++answered->answers;
+      if (silent) answered->asked.silent.push_back(address);
+      if (description != nullptr) Note(address, *description, answered->asked);
+      answered->changed.NotifyAll();
+    });
+  }
   core::MutexLock lock(answered->mutex);
   const auto all = [&]()
                        ABSL_EXCLUSIVE_LOCKS_REQUIRED(answered->mutex) { return answered->answers == addresses.size(); };
@@ -175,6 +180,15 @@ Asked FindLeader(const std::vector<Address>& addresses, const ChannelOptions& op
   lock.WaitFor(answered->changed, 2 * kTimeout, one);  // each has its deadline
   lock.WaitFor(answered->changed, starts ? 2 * kTimeout : kOthersMayTake, all);
   return answered->asked;
+}
+
+void AskWhoLeads(const std::vector<Address>& addresses, const ChannelOptions& options, const core::RunId& run,
+                 const std::function<void(uint64_t epoch)>& leads) {
+  for (const Address& address : addresses) {
+    Ask(address, options, run, /*starts=*/false, [leads](const v1::RunDescription* description, bool) {
+      if (description != nullptr && description->standby_of().empty()) leads(description->epoch());
+    });
+  }
 }
 
 }  // namespace causeway::transport

@@ -9,6 +9,8 @@
 //   Describe ─► leader, standby, standby … at once ─► the latest epoch of those that lead, 1 s after the first of them
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,5 +40,9 @@ struct Asked {
 // waits for all of them. Thread-safe; blocks.
 Asked FindLeader(const std::vector<Address>& addresses, const ChannelOptions& options, const core::RunId& run,
                  bool starts = false);
+
+// Calls `leads`, on gRPC's threads, with the epoch of each that answers and leads. Thread-safe; does not block.
+void AskWhoLeads(const std::vector<Address>& addresses, const ChannelOptions& options, const core::RunId& run,
+                 const std::function<void(uint64_t epoch)>& leads);
 
 }  // namespace causeway::transport

@@ -220,7 +220,7 @@ void GrpcLink::OnWelcome(const v1::Welcome& welcome) {
   }
   if (!meaning.kept_transfers) DropTransfers();
   watch_.Begin(welcome.beat_ms());
-  wire_->Learn({welcome.standbys().begin(), welcome.standbys().end()});
+  wire_->Welcomed(welcome, [this] { Rejoin(); });
   Replace(watch_.TakeSuspects(clock_.NowUs()));
   listener_->OnHold(welcome.held());
   listener_->OnWelcome(meaning);

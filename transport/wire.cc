@@ -28,6 +28,60 @@ class AlarmTimer final : public Wire::Timer {
   grpc::Alarm alarm_;
 };
 
+// Asks other addresses, again and again, whether one leads in a later epoch: the coordinator here may have been deposed
+// and not know. Thread-safe.
+class LaterLeader : public std::enable_shared_from_this<LaterLeader> {
+ public:
+  static constexpr auto kEvery = std::chrono::seconds(10);
+
+  // Ends an earlier watch.
+  void Begin(std::vector<Address> others, const ChannelOptions& options, core::RunId run, uint64_t epoch,
+             std::function<void()> later) {
+    core::MutexLock lock(mutex_);
+    epoch_ = epoch;
+    later_ = std::move(later);
+    ask_ = [others = std::move(others), options, run = std::move(run), weak = weak_from_this()] {
+      AskWhoLeads(others, options, run, [weak](uint64_t leads) {
+        if (const auto self = weak.lock()) self->Leads(leads);
+      });
+    };
+    Wait();
+  }
+  void End() {
+    std::unique_ptr<AlarmTimer> timer;
+    core::MutexLock lock(mutex_);
+    later_ = nullptr;
+    timer.swap(timer_);
+  }
+
+ private:
+  void Wait() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    timer_ = std::make_unique<AlarmTimer>(kEvery, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->Ask();
+    });
+  }
+  void Ask() {
+    std::function<void()> ask;
+    {
+      core::MutexLock lock(mutex_);
+      if (later_ == nullptr) return;
+      ask = ask_;
+      Wait();
+    }
+    ask();
+  }
+  // With the lock, so that `later` is not called after End.
+  void Leads(uint64_t epoch) {
+    core::MutexLock lock(mutex_);
+    if (later_ != nullptr && epoch > epoch_) std::exchange(later_, nullptr)();
+  }
+
+  core::Mutex mutex_;
+  uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::function<void()> later_ ABSL_GUARDED_BY(mutex_), ask_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<AlarmTimer> timer_ ABSL_GUARDED_BY(mutex_);
+};
+
 class GrpcWire final : public Wire {
  public:
   GrpcWire(const Address& coordinator, const ChannelOptions& options, std::vector<Address> addresses)
@@ -36,6 +90,7 @@ class GrpcWire final : public Wire {
         options_(options),
         at_(options.proxy ? std::nullopt : FirstThatAnswers(coordinator, "")),
         control_(MakeControl(at_)) {}
+  ~GrpcWire() override { later_->End(); }
 
   grpc::Status Describe(const core::SiteId& site, absl::FunctionRef<bool()> cancelled,
                         v1::RunDescription& description) override {
@@ -45,8 +100,8 @@ class GrpcWire final : public Wire {
       core::MutexLock lock(mutex_);
       run_ = description.run_id();
     }
-    Learn({description.standbys().begin(), description.standbys().end()});
-    if (!description.standby_of().empty()) Learn({description.standby_of()});
+    if (!description.standby_of().empty()) description.add_standbys(description.standby_of());
+    Learn(description.standbys());
     return status;
   }
 
@@ -58,16 +113,14 @@ class GrpcWire final : public Wire {
     return connected;
   }
 
-  // Those that the user gave stay first, and are never dropped.
-  void Learn(const std::vector<std::string>& standbys) override {
+  void Welcomed(const v1::Welcome& welcome, std::function<void()> later) override {
+    Learn(welcome.standbys());
+    std::vector<Address> others = given_;
     core::MutexLock lock(mutex_);
-    if (learned_.empty() && !standbys.empty()) learned_.push_back(given_.empty() ? coordinator_ : given_.front());
-    for (const std::string& text : standbys) {
-      const absl::StatusOr<Address> address = core::ParseAddress("standbys", text);
-      const auto is_it = [&](const Address& known) { return known.Text() == text; };
-      if (!address.ok() || learned_.size() > kMostLearned) continue;
-      if (std::ranges::none_of(given_, is_it) && std::ranges::none_of(learned_, is_it)) learned_.push_back(*address);
-    }
+    others.insert(others.end(), learned_.begin(), learned_.end());
+    std::erase_if(others, [this](const Address& address)
+                              ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return address.Text() == coordinator_.Text(); });
+    if (!others.empty()) later_->Begin(std::move(others), options_, run_, welcome.epoch(), std::move(later));
   }
 
   // At the first of the name's addresses that answers, the present one before the others if it has worked. One that
@@ -80,7 +133,10 @@ class GrpcWire final : public Wire {
       run = run_;
       addresses.insert(addresses.end(), learned_.begin(), learned_.end());
     }
-    if (addresses.size() > 1) TurnTo(FindLeader(addresses, options_, run).leader);
+    if (addresses.size() > 1) {
+      const Asked asked = FindLeader(addresses, options_, run);
+      TurnTo(asked.leader ? asked.leader : NextOf(addresses, asked.silent));
+    }
     if (options_.proxy) return;
     const std::shared_ptr<ControlChannel> control = Control();
     if (control->channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
@@ -140,6 +196,29 @@ class GrpcWire final : public Wire {
     std::atomic<bool> tried = false, worked = false;
   };
 
+  // Those that the user gave stay first, and are never dropped.
+  void Learn(const google::protobuf::RepeatedPtrField<std::string>& standbys) {
+    core::MutexLock lock(mutex_);
+    if (learned_.empty() && !standbys.empty()) learned_.push_back(given_.empty() ? coordinator_ : given_.front());
+    for (const std::string& text : standbys) {
+      const absl::StatusOr<Address> address = core::ParseAddress("standbys", text);
+      const auto is_it = [&](const Address& known) { return known.Text() == text; };
+      if (!address.ok() || learned_.size() > kMostLearned) continue;
+      if (std::ranges::none_of(given_, is_it) && std::ranges::none_of(learned_, is_it)) learned_.push_back(*address);
+    }
+  }
+
+  // The next after the present one that answers: where none leads, one may wait for the run's sites.
+  std::optional<Address> NextOf(const std::vector<Address>& addresses, const std::vector<Address>& silent) {
+    core::MutexLock lock(mutex_);
+    const auto at = std::ranges::find(addresses, coordinator_.Text(), &Address::Text) - addresses.begin();
+    for (size_t i = 1; i <= addresses.size(); ++i) {
+      const Address& next = addresses[(static_cast<size_t>(at) + i) % addresses.size()];
+      if (std::ranges::count(silent, next.Text(), &Address::Text) == 0) return next;
+    }
+    return std::nullopt;
+  }
+
   void TurnTo(const std::optional<Address>& leader) {
     std::vector<std::shared_ptr<grpc::GenericStub>> replaced;
     core::MutexLock lock(mutex_);
@@ -183,6 +262,7 @@ class GrpcWire final : public Wire {
   std::optional<Address> at_ ABSL_GUARDED_BY(mutex_);  // none: gRPC finds it
   std::shared_ptr<ControlChannel> control_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<grpc::GenericStub>> bulk_stubs_ ABSL_GUARDED_BY(mutex_);
+  const std::shared_ptr<LaterLeader> later_ = std::make_shared<LaterLeader>();
 };
 
 }  // namespace

@@ -41,8 +41,9 @@ class Wire {
   // Finds where the coordinator is, if there is no connection. May take seconds; call it before a call is prepared, and
   // with no lock that others wait for.
   virtual void Dial() {}
-  // The coordinator has standbys at these addresses, HOST:PORT: one of them may lead when it is dialled next.
-  virtual void Learn(const std::vector<std::string>& /*standbys*/) {}
+  // It has welcomed this site: one of the standbys that it names may lead when it is dialled next. `later` is called
+  // once one leads in a later epoch.
+  virtual void Welcomed(const v1::Welcome& /*welcome*/, std::function<void()> /*later*/) {}
   // Asks for the run's description, in one attempt of at most five seconds; gives up if cancelled.
   virtual grpc::Status Describe(const core::SiteId& site, absl::FunctionRef<bool()> cancelled,
                                 v1::RunDescription& description) = 0;

@@ -288,6 +288,7 @@ constexpr CallRow kCalls[] = {
     {"ReleaseSite", "release", kAdmin},
     {"Rollback", "rollback", kAdmin},
     {"Promote", "promote", kAdmin},
+    {"ForgetStandby", "standby", kAdmin},
 };
 
 std::string_view AfterPrefix(std::string_view name, std::string_view prefix) {

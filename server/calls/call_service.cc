@@ -12,15 +12,17 @@ namespace causeway::server {
 namespace {
 
 // All methods except one are answered as generic ones: reflection lists no service that has only generic methods.
-using Generic = v1::Coordinator::WithGenericMethod_Describe<v1::Coordinator::WithGenericMethod_Control<
-    v1::Coordinator::WithRawCallbackMethod_Upload<v1::Coordinator::WithGenericMethod_Download<
-        v1::Coordinator::WithGenericMethod_GetStatus<v1::Coordinator::WithGenericMethod_DrainSite<
-            v1::Coordinator::WithGenericMethod_ChangeRun<v1::Coordinator::WithGenericMethod_ChangeSettings<
-                v1::Coordinator::WithGenericMethod_ReleaseSite<v1::Coordinator::WithGenericMethod_Rollback<
-                    v1::Coordinator::WithGenericMethod_GetHistory<v1::Coordinator::WithGenericMethod_Follow<
-                        v1::Coordinator::WithGenericMethod_Show<v1::Coordinator::WithGenericMethod_KeepFile<
-                            v1::Coordinator::WithGenericMethod_GetFile<v1::Coordinator::WithGenericMethod_Replicate<
-                                v1::Coordinator::WithGenericMethod_Promote<v1::Coordinator::Service>>>>>>>>>>>>>>>>>;
+using Generic = v1::Coordinator::WithGenericMethod_Describe<
+    v1::Coordinator::WithGenericMethod_Control<v1::Coordinator::WithRawCallbackMethod_Upload<
+        v1::Coordinator::WithGenericMethod_Download<v1::Coordinator::WithGenericMethod_GetStatus<
+            v1::Coordinator::WithGenericMethod_DrainSite<v1::Coordinator::WithGenericMethod_ChangeRun<
+                v1::Coordinator::WithGenericMethod_ChangeSettings<v1::Coordinator::WithGenericMethod_ReleaseSite<
+                    v1::Coordinator::WithGenericMethod_Rollback<v1::Coordinator::WithGenericMethod_GetHistory<
+                        v1::Coordinator::WithGenericMethod_Follow<v1::Coordinator::WithGenericMethod_Show<
+                            v1::Coordinator::WithGenericMethod_KeepFile<v1::Coordinator::WithGenericMethod_GetFile<
+                                v1::Coordinator::WithGenericMethod_Replicate<v1::Coordinator::WithGenericMethod_Promote<
+                                    v1::Coordinator::WithGenericMethod_ForgetStandby<
+                                        v1::Coordinator::Service>>>>>>>>>>>>>>>>>>;
 
 class Listed final : public Generic {
  public:

@@ -35,7 +35,10 @@ struct AskedCommand {
   std::string arguments;
 };
 
-// Asks the gate, performs the command if it is allowed, records it, and answers.
+constexpr auto kCopyTime = std::chrono::seconds(2);
+
+// Asks the gate, performs the command if it is allowed, records it, and answers once the standbys have it, or kCopyTime
+// later.
 absl::Status RunCommand(RunExchange* exchange, Gate* gate, const Peer& peer, const AskedCommand& asked,
                         const std::function<absl::Status()>& perform);
 
@@ -43,12 +46,19 @@ absl::Status RunCommand(RunExchange* exchange, Gate* gate, const Peer& peer, con
 template <typename Request, typename Response, typename Asked, typename Perform>
 void AddCommand(CallService& service, RunExchange* exchange, Gate* gate, const std::string& method, Asked asked,
                 Perform perform) {
-  service.Add<Request, Response>(method, [=](const Peer& peer, const Request& request, Response& response) {
-    return RunCommand(exchange, gate, peer, asked(request), [&]() -> absl::Status {
-      const absl::Status of_this_run = exchange->admission().CheckContext(request.context());
-      return of_this_run.ok() ? perform(request, response) : of_this_run;
-    });
-  });
+  service.Add<Request, Response>(
+      method, [=](const Peer& peer, const Request& request, Response& response) -> absl::Status {
+        RETURN_IF_ERROR(RunCommand(exchange, gate, peer, asked(request), [&]() -> absl::Status {
+          const absl::Status of_this_run = exchange->admission().CheckContext(request.context());
+          return of_this_run.ok() ? perform(request, response) : of_this_run;
+        }));
+        exchange->journal().Flush();
+        for (const std::string& standby : exchange->journal().mirrors().AwaitCopies(kCopyTime)) {
+          response.add_not_copied_to(standby);
+        }
+        return absl::OkStatus();
+      });
+  service.AnswerAside(method);
 }
 
 namespace {
@@ -194,6 +204,16 @@ void AddCommands(RunExchange* exchange, Gate* gate, CallService& service) {
         const absl::StatusOr<std::vector<core::Version>> versions = exchange->RollBack(request.version());
         if (versions.ok()) response.mutable_versions()->Assign(versions->begin(), versions->end());
         return versions.status();
+      });
+  AddCommand<v1::ForgetStandbyRequest, v1::ForgetStandbyResponse>(
+      service, exchange, gate, "ForgetStandby",
+      [](const v1::ForgetStandbyRequest& request) {
+        return AskedCommand{"ForgetStandby", absl::StrCat("forget=", request.address())};
+      },
+      [=](const v1::ForgetStandbyRequest& request, v1::ForgetStandbyResponse&) -> absl::Status {
+        RETURN_IF_ERROR(exchange->journal().mirrors().CheckMayForget(request.address()));
+        exchange->journal().Commit({.forgotten = request.address()});
+        return absl::OkStatus();
       });
   AddCommand<v1::PromoteRequest, v1::PromoteResponse>(
       service, exchange, gate, "Promote",

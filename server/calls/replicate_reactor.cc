@@ -28,7 +28,7 @@ class ReplicateReactor final : public GatedCall {
     v1::ReplicateMessage message;
     if (const absl::Status read = transport::ReadMessage(incoming_, &message); !read.ok()) return End(read);
     if (thread_.joinable()) {
-      feed_->Acknowledged(message.mirrored());
+      feed_->Acknowledged(message.mirrored(), message.unfit());
       if (message.wants_to_lead()) HandOver();
       return ReadOn();
     }

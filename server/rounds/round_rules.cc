@@ -150,7 +150,7 @@ bool RoundRules::FarEnough(FragmentId fragment) const {
 }
 
 bool RoundRules::MayClose(FragmentId fragment) const {
-  if (facts_.held || facts_.state.contributions[fragment].empty()) return false;
+  if (facts_.held || facts_.AwaitsUnseen() || facts_.state.contributions[fragment].empty()) return false;
   if (facts_.synchronous()) return !AnyMissingFrom(fragment) && EnoughActive(fragment);
   return HasQuorum(fragment) && !InGrace(fragment) && FarEnough(fragment);
 }

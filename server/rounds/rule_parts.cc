@@ -69,6 +69,7 @@ void End(RuleParts& run, const Dropped& dropped, Actions& actions) {
   run.pace.Forget(dropped.site);
   run.heard.Forget(dropped.site);
   run.values.Forget(dropped.site);
+  run.facts.unseen.erase(dropped.site);
   if (auto* lead = std::get_if<LeadRules>(&run.role)) lead->Left(dropped.site);
   actions.push_back(dropped);
 }
@@ -163,6 +164,7 @@ std::string RoundReason(const RunFacts& facts, const RoundRules& rounds, Fragmen
   const auto& contributors = facts.state.contributions[fragment];
   if (contributors.empty()) return "";
   if (!held.empty()) return held;
+  if (facts.AwaitsUnseen()) return absl::StrCat(absl::StrJoin(facts.unseen, ", "), " may hold more than this state");
   if (!rounds.EnoughActive(fragment)) return QuorumReason(facts);
   const std::string missing = absl::StrJoin(rounds.MissingFrom(fragment), ", ");
   const std::string waiting = missing.empty() ? "" : absl::StrCat("waiting for ", missing);

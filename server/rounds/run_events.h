@@ -187,6 +187,10 @@ struct HoldRun {
   std::string why;
 };
 
+// The state may lack its end: no round closes before the sites that were in the run have joined, or shown that they hold
+// more. Some seconds, at most: a site may be gone.
+struct AwaitSites {};
+
 // ---- Time ----
 
 struct Tick {};  // ends leases and graces; a few dozen times a second
@@ -195,10 +199,10 @@ struct StoodStill {
   int64_t from_ms = 0;
 };
 
-using RunEvent =
-    std::variant<JoinRequest, SiteReady, SiteReport, SiteDisconnected, SiteLeaves, ContributionAdmitted,
-                 ContributionRefused, SeedComplete, ModelReplaced, ShardReported, MembershipChanged, PauseRun,
-                 ResumeRun, StopRun, DrainSite, ReleaseSite, RollBackRun, SettingsChanged, HoldRun, Tick, StoodStill>;
+using RunEvent = std::variant<JoinRequest, SiteReady, SiteReport, SiteDisconnected, SiteLeaves, ContributionAdmitted,
+                              ContributionRefused, SeedComplete, ModelReplaced, ShardReported, MembershipChanged,
+                              PauseRun, ResumeRun, StopRun, DrainSite, ReleaseSite, RollBackRun, SettingsChanged,
+                              HoldRun, AwaitSites, Tick, StoodStill>;
 
 struct JoinDecision {
   bool accepted = false;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -99,6 +100,10 @@ struct RunFacts {
   std::map<core::SiteId, CrashLoop> crash_loops;
   bool seeded_here;   // the shard's own fragments have their initial parameters: LeadRules, ShardRules
   bool held = false;  // sites should hold before their next step, and no round closes: Holds
+  // The sites that were in the run of a state that may lack its end, and have not joined since. One of them may hold a
+  // version that a round would make anew, so that none closes before they have, or that time.
+  std::set<core::SiteId> unseen;
+  int64_t unseen_until_ms = 0;
   // By fragment, the sites whose contribution to the open round was refused, and why: ValueRules.
   std::vector<std::map<core::SiteId, std::string>> refused;
 
@@ -111,6 +116,7 @@ struct RunFacts {
   bool synchronous() const { return settings.sync.mode == core::SyncMode::kSynchronous; }
   int num_fragments() const { return schedule.num_fragments(); }
 
+  bool AwaitsUnseen() const { return !unseen.empty() && now_ms < unseen_until_ms; }
   bool InSession(const core::SiteId& site, const core::SessionId& session) const;
   bool IsCompleting(const core::SiteId& site) const;
   // Whether the site sends nothing more and this round may have its last contribution: a site says so once in a stay.

@@ -17,6 +17,8 @@ using core::SiteState;
 
 namespace {
 
+constexpr int64_t kUnseenMs = 12'000;  // sites retry every 5 s
+
 LeadRules* Lead(RuleParts& run) { return std::get_if<LeadRules>(&run.role); }
 
 // ---- Sites ----
@@ -25,6 +27,7 @@ void Accept(RuleParts& run, const JoinRequest& request, JoinDecision& decision) 
   const SiteId& site = request.site;
   run.members.Connect(site, request.process, decision.resumed);
   run.pace.Interrupted(site);
+  run.facts.unseen.erase(site);
   decision.accepted = true;
   decision.last_admitted = run.rounds.LastAdmitted(site);
 }
@@ -290,6 +293,14 @@ Outcome On(RuleParts& run, const RollBackRun& event) {
 Outcome On(RuleParts& run, const HoldRun& event) {
   const bool over = run.facts.state.stopped || StateOf(run.facts) == RunState::kDone;
   if (!over) run.holds.Raise(event.hold, event.why);
+  return {};
+}
+
+Outcome On(RuleParts& run, const AwaitSites&) {
+  for (const auto& [site, record] : run.facts.state.sites) {
+    if (core::IsActive(record.state)) run.facts.unseen.insert(site);
+  }
+  run.facts.unseen_until_ms = run.facts.now_ms + kUnseenMs;
   return {};
 }
 

@@ -354,6 +354,7 @@ absl::StatusOr<Ready> Run::Restore(const StoredRun& stored, int64_t now_ms) {
   for (const core::SettingsRevision& revision : run.settings.After(0)) {
     TellRules(run, revision, /*goes_on=*/false, now_ms);
   }
+  if (run.admission.may_lose_its_end()) run.rules->Handle(AwaitSites{}, now_ms);
   run.ready.Note("start", absl::StrCat("epoch ", run.journal.identity().epoch));
   for (const std::string& repaired : run.journal.identity().repaired) {
     spdlog::warn("{}", repaired);

@@ -143,6 +143,7 @@ StatusSnapshot RunExchange::Status() const {
       if (standby.address != behind.address) continue;
       standby.connected = true;
       standby.whole = behind.sequence > 0;
+      standby.unfit = behind.unfit;
       standby.records_behind = behind.records_behind;
       standby.bytes_behind = behind.bytes_behind;
       standby.seconds_behind = behind.seconds_behind;

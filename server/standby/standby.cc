@@ -30,18 +30,44 @@ bool IsFinal(const absl::Status& status) {
 absl::StatusOr<std::vector<core::Address>> Others(const std::vector<std::string>& standbys, const std::string& own) {
   std::vector<core::Address> others;
   for (const std::string& text : standbys) {
+    if (text.empty() || text == own) continue;
     ASSIGN_OR_RETURN(core::Address other, core::ParseAddress("standbys", text));
-    if (text != own) others.push_back(std::move(other));
+    others.push_back(std::move(other));
   }
   return others;
 }
 
-// Other coordinators are there, and the flags do not say as whom to call them.
-absl::Status CannotAsk(const absl::Status& flags) {
-  return absl::UnavailableError(absl::StrCat(
-      "the other coordinators cannot be asked (--membership_tls_cert, --membership_tls_key, --membership_token_file): ",
-      std::string(flags.message())));
-}
+class OthersOverGrpc final : public CoordinatorCalls {
+ public:
+  OthersOverGrpc(const transport::ClientFlags& client, core::RunId run) : client_(client), run_(std::move(run)) {}
+
+  absl::StatusOr<transport::Asked> Ask(const std::vector<core::Address>& addresses, bool starts) override {
+    ASSIGN_OR_RETURN(const transport::ChannelOptions options, OptionsFor(addresses.front()));
+    return transport::FindLeader(addresses, options, run_, starts);
+  }
+
+  absl::StatusOr<std::unique_ptr<ReplicateCall>> Replicate(const core::Address& leader,
+                                                           grpc::ClientContext& context) override {
+    ASSIGN_OR_RETURN(const transport::ChannelOptions options, OptionsFor(leader));
+    const auto channel = transport::MakeChannel(leader, options, transport::Traffic::kBulk);
+    return v1::Coordinator::NewStub(channel)->Replicate(&context);
+  }
+
+  void Cancel(grpc::ClientContext& context) override { context.TryCancel(); }
+
+ private:
+  absl::StatusOr<transport::ChannelOptions> OptionsFor(const core::Address& address) const {
+    auto options = transport::ReadClientFlags(client_, address);
+    if (options.ok()) return options;
+    return absl::UnavailableError(
+        absl::StrCat("the other coordinators cannot be asked (--membership_tls_cert, --membership_tls_key, "
+                     "--membership_token_file): ",
+                     std::string(options.status().message())));
+  }
+
+  const transport::ClientFlags client_;
+  const core::RunId run_;
+};
 
 MirrorPiece PieceOf(const v1::ReplicateReply& reply) {
   MirrorPiece piece{
@@ -55,16 +81,18 @@ MirrorPiece PieceOf(const v1::ReplicateReply& reply) {
 
 }  // namespace
 
-absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& state_dir, const core::RunId& run,
-                                                             const std::string& own,
-                                                             const transport::ClientFlags& client) {
+std::unique_ptr<CoordinatorCalls> NewCoordinatorCalls(const transport::ClientFlags& client, const core::RunId& run) {
+  return std::make_unique<OthersOverGrpc>(client, run);
+}
+
+absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& state_dir, const std::string& own,
+                                                             CoordinatorCalls& others) {
   ASSIGN_OR_RETURN(const KnownStandbys known, ReadKnownStandbys(state_dir));
   ASSIGN_OR_RETURN(const std::vector<core::Address> addresses, Others(known.addresses, own));
   if (addresses.empty()) return std::nullopt;
-  const absl::StatusOr<transport::ChannelOptions> options = transport::ReadClientFlags(client, addresses.front());
-  transport::Asked asked{.silent = addresses};
-  if (options.ok()) asked = transport::FindLeader(addresses, *options, run, /*starts=*/true);
-  if (!options.ok()) spdlog::warn("{}", std::string(CannotAsk(options.status()).message()));
+  const absl::StatusOr<transport::Asked> answered = others.Ask(addresses, /*starts=*/true);
+  if (!answered.ok()) spdlog::warn("{}", std::string(answered.status().message()));
+  const transport::Asked asked = answered.ok() ? *answered : transport::Asked{.silent = addresses};
   if (asked.leader) {
     spdlog::warn("the standby at {} leads the run: this coordinator becomes its standby", asked.leader->Text());
     return asked.leader;
@@ -83,9 +111,9 @@ absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& 
   return asked.silent.front();
 }
 
-LeaderWatch::LeaderWatch(const Journal& journal, core::RunId run, const transport::ClientFlags& client,
+LeaderWatch::LeaderWatch(const Journal& journal, CoordinatorCalls& others,
                          std::function<void(const absl::Status&)> deposed)
-    : journal_(journal), run_(std::move(run)), client_(client), deposed_(std::move(deposed)), thread_([this] {
+    : journal_(journal), others_(others), deposed_(std::move(deposed)), thread_([this] {
         bool ends = false;
         while (!ends && !Ask()) {
           core::MutexLock lock(mutex_);
@@ -105,12 +133,10 @@ LeaderWatch::~LeaderWatch() {
 bool LeaderWatch::Ask() {
   const auto others = Others(journal_.mirrors().known(), /*own=*/"");
   if (!others.ok() || others->empty() || !journal_.mirrors().all().empty()) return false;
-  const auto options = transport::ReadClientFlags(client_, others->front());
-  if (!options.ok()) return false;
-  const transport::Asked asked = transport::FindLeader(*others, *options, run_);
-  if (!asked.leader || TermOf(asked.epoch) <= TermOf(journal_.identity().epoch)) return false;
-  deposed_(absl::FailedPreconditionError(absl::StrCat("a standby leads this run: that at ", asked.leader->Text(),
-                                                      ", in epoch ", asked.epoch, "; this one was in epoch ",
+  const absl::StatusOr<transport::Asked> asked = others_.Ask(*others);
+  if (!asked.ok() || !asked->leader || TermOf(asked->epoch) <= TermOf(journal_.identity().epoch)) return false;
+  deposed_(absl::FailedPreconditionError(absl::StrCat("a standby leads this run: that at ", asked->leader->Text(),
+                                                      ", in epoch ", asked->epoch, "; this one was in epoch ",
                                                       journal_.identity().epoch)));
   return true;
 }
@@ -143,7 +169,7 @@ void Standby::Stop() {
   {
     const core::MutexLock lock(mutex_);
     stopping_ = true;
-    if (context_ != nullptr) context_->TryCancel();
+    if (context_ != nullptr) options_.others->Cancel(*context_);
     changed_.NotifyAll();
   }
   if (thread_.joinable()) thread_.Join();
@@ -193,9 +219,9 @@ core::Address Standby::Target() const {
       if (other.ok() && text != address_ && text != options_.leader.Text()) addresses.push_back(*other);
     }
   }
-  const auto options = transport::ReadClientFlags(options_.client, options_.leader);
-  if (addresses.size() == 1 || !options.ok()) return options_.leader;
-  return transport::FindLeader(addresses, *options, options_.run_id).leader.value_or(options_.leader);
+  if (addresses.size() == 1) return options_.leader;
+  const absl::StatusOr<transport::Asked> asked = options_.others->Ask(addresses);
+  return asked.ok() ? asked->leader.value_or(options_.leader) : options_.leader;
 }
 
 absl::Status Standby::CopyOnce() {
@@ -215,17 +241,14 @@ absl::Status Standby::CopyOnce() {
     each.set_digest(file.digest);
   }
   const core::Address leader = Target();
-  const auto options = transport::ReadClientFlags(options_.client, leader);
-  if (!options.ok()) return CannotAsk(options.status());
-  const auto stub = v1::Coordinator::NewStub(transport::MakeChannel(leader, *options, transport::Traffic::kBulk));
   grpc::ClientContext call;
+  ASSIGN_OR_RETURN(const std::unique_ptr<ReplicateCall> stream, options_.others->Replicate(leader, call));
+  absl::Status status;
   {
     const core::MutexLock lock(mutex_);
-    if (stopping_) return absl::CancelledError("stops");
+    if (stopping_) options_.others->Cancel(call);
     context_ = &call;
   }
-  const auto stream = stub->Replicate(&call);
-  absl::Status status;
   if (stream->Write(message)) {
     v1::ReplicateReply reply;
     while (status.ok() && stream->Read(&reply)) {
@@ -240,7 +263,7 @@ absl::Status Standby::CopyOnce() {
       if (answer.mirrored() > 0 || answer.wants_to_lead()) stream->Write(answer);
     }
   }
-  if (!status.ok()) call.TryCancel();
+  if (!status.ok()) options_.others->Cancel(call);
   const grpc::Status ended = stream->Finish();
   const core::MutexLock lock(mutex_);
   context_ = nullptr;
@@ -265,6 +288,7 @@ absl::Status Standby::Receive(const v1::ReplicateReply& reply, v1::ReplicateMess
     copied_.first_bytes = begin.bytes();
     copied_.mirrored = directory_->mark().sequence;
     copied_.heard_ms = clock_.NowMs();
+    copied_.unfit.reset();
     return absl::OkStatus();
   }
   if (reply.handed_over()) return Lead(/*handed_over=*/true);
@@ -273,7 +297,18 @@ absl::Status Standby::Receive(const v1::ReplicateReply& reply, v1::ReplicateMess
   if (piece.mark.sequence > 0 || !piece.name.empty()) RETURN_IF_ERROR(directory_->Take(piece));
   if (is_first) spdlog::info("the first copy of {} is whole", options_.leader.Text());
   answer.set_mirrored(piece.mark.sequence);
+  std::optional<std::string> unfit;
+  {
+    const core::MutexLock lock(mutex_);
+    unfit = copied_.unfit;
+  }
+  if (piece.mark.sequence > 0 && !unfit) {  // a dry start
+    unfit = std::string(directory_->CheckStart(options_.start(), piece.mark.sequence).message());
+    if (!unfit->empty()) spdlog::warn("this standby could not lead: {}", *unfit);
+  }
+  answer.set_unfit(unfit.value_or(""));
   const core::MutexLock lock(mutex_);
+  copied_.unfit = unfit;
   copied_.mirrored = directory_->mark().sequence;
   copied_.bytes += std::ssize(piece.bytes);
   copied_.heard_ms = clock_.NowMs();
@@ -312,25 +347,39 @@ absl::Status Standby::Promote(bool leader_is_stopped) {
   }
   if (!leader_is_stopped) return AskToLead();
   RETURN_IF_ERROR(CheckOthers(mark));
+  {
+    const core::MutexLock lock(mutex_);
+    if (clock_.NowMs() - leader_starts_ms_ < kStartsMs) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the leader at ", options_.leader.Text(), " starts again meanwhile. Nothing was changed"));
+    }
+    stopping_ = true;  // from here on a leader that starts gets no answer, and waits
+  }
   Stop();
-  return Lead(/*handed_over=*/false);
+  const absl::Status leads = Lead(/*handed_over=*/false);
+  const core::MutexLock lock(mutex_);
+  status_ = leads;
+  return leads;
 }
 
 // The run's other standbys: one of them may lead already, or have more.
 absl::Status Standby::CheckOthers(uint64_t mark) const {
-  ASSIGN_OR_RETURN(const LastKnown last, directory_->ReadLastKnown(mark));
-  ASSIGN_OR_RETURN(const std::vector<core::Address> others, Others(last.standbys, address_));
-  if (others.empty()) return absl::OkStatus();
-  const auto options = transport::ReadClientFlags(options_.client, others.front());
-  if (!options.ok()) return absl::OkStatus();  // a person has said that none leads
-  const transport::Asked asked = transport::FindLeader(others, *options, options_.run_id);
-  if (asked.leader) {
+  const absl::StatusOr<LastKnown> last = directory_->ReadLastKnown(mark);
+  if (!last.ok()) {  // another one leads, and the copy becomes one of it
     return absl::FailedPreconditionError(
-        absl::StrCat("the standby at ", asked.leader->Text(), " leads already. Nothing was changed"));
+        absl::StrCat("the copy changes at this moment (", std::string(last.status().message()), "). Try again"));
   }
-  if (asked.mark <= mark) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("the standby at ", asked.furthest->Text(), " has all up to record ",
-                                                    asked.mark, ", this one up to ", mark,
+  ASSIGN_OR_RETURN(const std::vector<core::Address> others, Others(last->standbys, address_));
+  if (others.empty()) return absl::OkStatus();
+  const absl::StatusOr<transport::Asked> asked = options_.others->Ask(others);
+  if (!asked.ok()) return absl::OkStatus();  // a person has said that none leads
+  if (asked->leader) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the standby at ", asked->leader->Text(), " leads already. Nothing was changed"));
+  }
+  if (asked->mark <= mark) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the standby at ", asked->furthest->Text(),
+                                                    " has all up to record ", asked->mark, ", this one up to ", mark,
                                                     ": promote that one. Nothing was changed"));
 }
 
@@ -362,8 +411,9 @@ absl::Status Standby::Lead(bool handed_over) {
   return absl::OkStatus();
 }
 
-v1::RunDescription Standby::Describe(const v1::DescribeRequest& request) {
+absl::StatusOr<v1::RunDescription> Standby::Describe(const v1::DescribeRequest& request) {
   const core::MutexLock lock(mutex_);
+  if (stopping_) return absl::UnavailableError("this standby is being promoted, or stops");
   if (request.starts()) leader_starts_ms_ = clock_.NowMs();
   v1::RunDescription description = copied_.run;
   description.set_protocol(transport::kProtocol);
@@ -386,7 +436,7 @@ void Standby::Joins(const v1::Context& context) {
       if (!seen_.contains(site) || seen_[site] > last_.epoch) return;
     }
     if (std::exchange(stopping_, true)) return;
-    if (context_ != nullptr) context_->TryCancel();
+    if (context_ != nullptr) options_.others->Cancel(*context_);
     changed_.NotifyAll();
   }
   if (thread_.joinable()) thread_.Join();
@@ -440,7 +490,7 @@ std::unique_ptr<CallService> NewStandbyService(Standby* standby, std::function<s
       "Describe", [=](const Peer& peer, const v1::DescribeRequest& request, v1::RunDescription& description) {
         RETURN_IF_ERROR(gate->Question(peer, request.context().site()));
         RETURN_IF_ERROR(standby->CheckContext(request.context()));
-        description = standby->Describe(request);
+        ASSIGN_OR_RETURN(description, standby->Describe(request));
         return absl::OkStatus();
       });
   service->Add<v1::PromoteRequest, v1::PromoteResponse>(

@@ -26,30 +26,42 @@
 #include "server/store/journal.h"
 #include "server/store/mirror_directory.h"
 #include "transport/channel.h"
+#include "transport/first_address.h"
 
 namespace causeway::server {
 
+using ReplicateCall = grpc::ClientReaderWriterInterface<v1::ReplicateMessage, v1::ReplicateReply>;
+
+// The other coordinators of a run, as this one calls them. The simulator has its own. Thread-safe.
+class CoordinatorCalls {
+ public:
+  virtual ~CoordinatorCalls() = default;
+  // As transport::FindLeader. UNAVAILABLE: the flags do not say as whom to call them.
+  virtual absl::StatusOr<transport::Asked> Ask(const std::vector<core::Address>& addresses, bool starts = false) = 0;
+  virtual absl::StatusOr<std::unique_ptr<ReplicateCall>> Replicate(const core::Address& leader,
+                                                                   grpc::ClientContext& context) = 0;
+  virtual void Cancel(grpc::ClientContext& context) = 0;
+};
+std::unique_ptr<CoordinatorCalls> NewCoordinatorCalls(const transport::ClientFlags& client, const core::RunId& run);
+
 // Another coordinator that leads, or may lead, the run of this state directory, so that a start must follow it; nothing:
 // the start may lead. Asks the standbys that the directory knows, except `own`, for up to 10 s.
-absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& state_dir, const core::RunId& run,
-                                                             const std::string& own,
-                                                             const transport::ClientFlags& client);
+absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& state_dir, const std::string& own,
+                                                             CoordinatorCalls& others);
 
 // For a coordinator that leads: while no standby is connected, it asks those that it has known, every 5 s, whether one
 // leads in a later term; then this one has been deposed, as after a machine that hung. Calls `deposed` once, on its
 // thread.
 class LeaderWatch {
  public:
-  LeaderWatch(const Journal& journal, core::RunId run, const transport::ClientFlags& client,
-              std::function<void(const absl::Status&)> deposed);
+  LeaderWatch(const Journal& journal, CoordinatorCalls& others, std::function<void(const absl::Status&)> deposed);
   ~LeaderWatch();
 
  private:
   bool Ask();  // whether it is deposed
 
   const Journal& journal_;
-  const core::RunId run_;
-  const transport::ClientFlags client_;
+  CoordinatorCalls& others_;
   const std::function<void(const absl::Status&)> deposed_;
   core::Mutex mutex_;
   core::Condition changed_;
@@ -60,7 +72,7 @@ class LeaderWatch {
 struct StandbyOptions {
   std::string state_dir;
   core::Address leader;
-  transport::ClientFlags client;  // as which it calls it
+  CoordinatorCalls* others = nullptr;  // outlive it
   core::RunId run_id;
   core::Shard shard;
   std::function<JournalOptions()> start;  // as an ordinary start opens the directory
@@ -81,7 +93,8 @@ class Standby {
   // Ends the copy; `promoted` becomes true. A leader that is heard hands over, unless it is said to be stopped.
   // FAILED_PRECONDITION: that is not so, the first copy is not whole, or a start would be refused. UNAVAILABLE: the leader has not handed over yet.
   absl::Status Promote(bool leader_is_stopped);
-  v1::RunDescription Describe(const v1::DescribeRequest& request);
+  // UNAVAILABLE: it is being promoted.
+  absl::StatusOr<v1::RunDescription> Describe(const v1::DescribeRequest& request);
   void Joins(const v1::Context& context);  // a site that looks for its leader
   uint64_t epoch() const;                  // of its leader, as far as it has heard
   std::string Progress() const;            // "a standby of 10.0.0.1:7077: has all up to record 12"
@@ -99,6 +112,7 @@ class Standby {
     uint64_t mirrored = 0;
     int64_t heard_ms = -kHeardMs;
     std::string said = "has not reached it yet";
+    std::optional<std::string> unfit;  // why a start from the first mark would be refused; "": it would not
   };
 
   Standby(StandbyOptions options, std::unique_ptr<MirrorDirectory> directory);

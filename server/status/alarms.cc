@@ -324,7 +324,10 @@ void FindStandbys(const StatusSnapshot& snapshot, Alarms& alarms) {
   if (snapshot.others.standbys.empty() || !snapshot.others.standby_of.empty() || IsEnding(snapshot)) return;
   std::vector<std::string> missing;
   for (const StandbyStatus& standby : snapshot.others.standbys) {
-    if (!standby.connected) missing.push_back(standby.address);
+    if (!standby.connected) missing.push_back(standby.address + " is not connected");
+    if (standby.connected && !standby.unfit.empty()) {
+      missing.push_back(absl::StrCat(standby.address, " could not lead: ", standby.unfit));
+    }
     if (!standby.connected || (standby.whole && standby.seconds_behind < kBehindS)) continue;
     alarms.push_back(
         {.name = "standby_behind",
@@ -338,7 +341,7 @@ void FindStandbys(const StatusSnapshot& snapshot, Alarms& alarms) {
   if (missing.size() < snapshot.others.standbys.size()) return;
   alarms.push_back({.name = "no_standby",
                     .severity = Severity::kWarning,
-                    .text = absl::StrCat("no standby is connected (", absl::StrJoin(missing, ", "),
+                    .text = absl::StrCat("no standby could lead (", absl::StrJoin(missing, ", "),
                                          "): if this machine is lost now, so is the run's state")});
 }
 

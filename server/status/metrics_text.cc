@@ -271,7 +271,7 @@ void AddStandbys(const std::vector<StandbyStatus>& standbys, Families& families)
   MetricFamily bytes{"causeway_standby_behind_bytes", "Bytes not yet sent to the standby.", gauge, {}};
   for (const StandbyStatus& standby : standbys) {
     const Labels labels = {{"standby", standby.address}};
-    up.metric.push_back(Measured(gauge, labels, standby.connected && standby.whole ? 1 : 0));
+    up.metric.push_back(Measured(gauge, labels, standby.connected && standby.whole && standby.unfit.empty() ? 1 : 0));
     if (!standby.connected) continue;
     seconds.metric.push_back(Measured(gauge, labels, standby.seconds_behind));
     bytes.metric.push_back(Measured(gauge, labels, static_cast<double>(standby.bytes_behind)));

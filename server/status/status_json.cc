@@ -335,7 +335,8 @@ void WriteStandbys(JsonWriter& json, const StatusSnapshot& snapshot) {
   json.Member("role", snapshot.others.standby_of.empty() ? "leader" : "standby");
   json.Member("standby_of", snapshot.others.standby_of);
   WriteArray(json, "standbys", snapshot.others.standbys, [&](const StandbyStatus& standby) {
-    json.Object("address", standby.address, "connected", standby.connected, "whole", standby.whole,  //
+    json.Object("address", standby.address, "connected", standby.connected, "whole", standby.whole, "unfit",
+                standby.unfit,  //
                 "records_behind", static_cast<int64_t>(standby.records_behind), "bytes_behind", standby.bytes_behind,
                 "seconds_behind", standby.seconds_behind);
   });

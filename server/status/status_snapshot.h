@@ -203,7 +203,8 @@ struct AwayShard {
 struct StandbyStatus {
   std::string address;       // HOST:PORT by which sites reach it
   bool connected = false;    // the following count if it is
-  bool whole = false;        // its first copy is: it could lead
+  bool whole = false;        // its first copy is
+  std::string unfit;         // why it could not lead; empty: it could, once its copy is whole
   int64_t bytes_behind = 0;  // not yet sent to it
   uint64_t records_behind = 0;
   double seconds_behind = 0;

@@ -321,8 +321,7 @@ absl::StatusOr<std::vector<Event>> Journal::History(int64_t after_id, int64_t li
 absl::StatusOr<int> Journal::Mirror(const std::shared_ptr<MirrorFeed>& feed) {
   const std::string address = feed->figures().address;
   RETURN_IF_ERROR(AddAndWait({.feed = feed, .standby = address}));
-  const std::vector<std::string> standbys = files_->mirrors->known();
-  return static_cast<int>(std::ranges::find(standbys, address) - standbys.begin()) + 1;
+  return files_->mirrors->PlaceOf(address);
 }
 
 MirrorFeeds& Journal::mirrors() const { return *files_->mirrors; }

@@ -383,8 +383,9 @@ absl::Status JournalFiles::WriteRows(const JournalItem& item, const JournalOptio
     RETURN_IF_ERROR(WriteMeta(*database, "shard", options.shard.Text()));
     run_config_written = true;
   }
-  if (!item.standby.empty() || !entry.handed_to.empty()) {
+  if (!item.standby.empty() || !entry.forgotten.empty() || !entry.handed_to.empty()) {
     if (!item.standby.empty()) RETURN_IF_ERROR(AddStandby(*database, item.standby));
+    if (!entry.forgotten.empty()) RETURN_IF_ERROR(TurnStandby(*database, entry.forgotten, ""));
     RETURN_IF_ERROR(WriteMeta(*database, kHandedTo, entry.handed_to));
     ASSIGN_OR_RETURN(const std::vector<std::string> standbys, ReadStandbys(*database));
     RETURN_IF_ERROR(WriteKnownStandbys(directory->path(), {standbys, entry.handed_to}));

@@ -246,6 +246,7 @@ absl::Status MirrorDirectory::Mark(const LogMark& mark) {
 }
 
 absl::Status MirrorDirectory::CheckStart(const JournalOptions& options, uint64_t mark) {
+  const core::MutexLock lock(start_);
   JournalFiles files;
   files.directory = std::move(directory_);
   const absl::Status status = files.CheckStart(options, mark);

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/ids.h"
+#include "core/mutex.h"
 #include "formats/posix_file.h"
 #include "server/store/high_water.h"
 #include "server/store/mirror_feed.h"
@@ -78,7 +79,8 @@ class MirrorDirectory {
   // With a mark: returns when all before it is on the disk, and noted.
   absl::Status Take(const MirrorPiece& piece);
 
-  // Up to that record, which is marked; 0: of a directory that has led, its end. While a stream goes on, too.
+  // Up to that record, which is marked; 0: of a directory that has led, its end. While a stream goes on, too, as the
+  // next.
   absl::StatusOr<LastKnown> ReadLastKnown(uint64_t mark) const;
   absl::Status CheckStart(const JournalOptions& options, uint64_t mark);  // why a start would be refused
   const LogMark& mark() const { return mark_; }                           // sequence 0: the first copy is not whole
@@ -102,6 +104,7 @@ class MirrorDirectory {
   std::map<std::string, MirrorFile> digested_;               // by name, unless it was written since
   std::set<std::string> folders_;                            // with files that are new
   std::set<std::string> removed_;                            // at the next mark
+  core::Mutex start_;                                        // a dry start
   std::optional<HighWater> high_water_;
   LogMark mark_;
 };

@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "formats/file_digest.h"
 #include "formats/posix_file.h"
@@ -198,11 +199,20 @@ absl::StatusOr<MirrorPiece> MirrorFeed::Next() {
   }
 }
 
-void MirrorFeed::Acknowledged(uint64_t sequence) {
+void MirrorFeed::Acknowledged(uint64_t sequence, const std::string& unfit) {
   const core::MutexLock lock(mutex_);
+  unfit_ = unfit;
   acknowledged_ = std::max(acknowledged_, sequence);
   while (!moments_.empty() && moments_.front().sequence <= acknowledged_) moments_.pop_front();
   changed_.NotifyAll();
+}
+
+bool MirrorFeed::AwaitAcknowledged(core::Clock::TimePoint until) {
+  core::MutexLock lock(mutex_);
+  const uint64_t newest = newest_.sequence;
+  lock.WaitFor(changed_, until - clock_.Now(),
+               [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopped_ || acknowledged_ >= newest; });
+  return acknowledged_ >= newest;
 }
 
 void MirrorFeed::Finish() {
@@ -219,7 +229,8 @@ void MirrorFeed::Stop() {
 
 MirrorFigures MirrorFeed::figures() const {
   const core::MutexLock lock(mutex_);
-  MirrorFigures figures{.address = address_, .sequence = acknowledged_, .bytes_behind = unsent_, .bytes = total_};
+  MirrorFigures figures{
+      .address = address_, .sequence = acknowledged_, .unfit = unfit_, .bytes_behind = unsent_, .bytes = total_};
   figures.records_behind = newest_.sequence - std::min(newest_.sequence, acknowledged_);
   if (!moments_.empty()) figures.seconds_behind = static_cast<double>(clock_.NowMs() - moments_.front().at_ms) * 1e-3;
   return figures;
@@ -261,7 +272,36 @@ void MirrorFeeds::Know(std::vector<std::string> addresses) {
 
 std::vector<std::string> MirrorFeeds::known() const {
   const core::MutexLock lock(mutex_);
-  return known_;
+  std::vector<std::string> known = known_;
+  std::erase(known, "");
+  return known;
+}
+
+int MirrorFeeds::PlaceOf(const std::string& address) const {
+  const core::MutexLock lock(mutex_);
+  return static_cast<int>(std::ranges::find(known_, address) - known_.begin()) + 1;
+}
+
+absl::Status MirrorFeeds::CheckMayForget(const std::string& address) const {
+  const std::vector<std::string> known = this->known();
+  if (std::ranges::find(known, address) == known.end()) {
+    return absl::FailedPreconditionError(absl::StrCat("the run knows no standby at ", address, "; it knows ",
+                                                      known.empty() ? "none" : absl::StrJoin(known, ", ")));
+  }
+  for (const auto& feed : all()) {
+    if (feed->figures().address != address) continue;
+    return absl::FailedPreconditionError(absl::StrCat("the standby at ", address, " is connected: stop it first"));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> MirrorFeeds::AwaitCopies(core::Clock::Duration time) const {
+  std::vector<std::string> lacking = known();
+  const core::Clock::TimePoint until = core::SystemClock().Now() + time;
+  for (const auto& feed : all()) {
+    if (feed->AwaitAcknowledged(until)) std::erase(lacking, feed->figures().address);
+  }
+  return lacking;
 }
 
 absl::Status MirrorFeeds::Snapshot(const std::string& name) const {

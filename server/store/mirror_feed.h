@@ -47,6 +47,7 @@ struct MirrorFile {
 struct MirrorFigures {
   std::string address;
   uint64_t sequence = 0;  // the last record that is on its disk with all that it names; 0: its first copy is not whole
+  std::string unfit;      // why it could not lead; empty: as far as it knows it could
   uint64_t records_behind = 0;
   double seconds_behind = 0;
   int64_t bytes_behind = 0;  // not yet sent
@@ -80,8 +81,9 @@ class MirrorFeed {
   // ---- The stream ----
   // Blocks. CANCELLED: Stop was called; OUT_OF_RANGE: the standby has all, and no more comes (Finish).
   absl::StatusOr<MirrorPiece> Next();
-  void Acknowledged(uint64_t sequence);
-  void Finish();  // the journal has ended
+  void Acknowledged(uint64_t sequence, const std::string& unfit = "");
+  bool AwaitAcknowledged(core::Clock::TimePoint until);  // of all that has grown so far; false: it is not yet
+  void Finish();                                         // the journal has ended
   void Stop();
 
   MirrorFigures figures() const;
@@ -117,6 +119,7 @@ class MirrorFeed {
   int64_t marked_ms_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<Moment> moments_ ABSL_GUARDED_BY(mutex_);  // when records came that are not acknowledged
   uint64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string unfit_ ABSL_GUARDED_BY(mutex_);
   int64_t unsent_ ABSL_GUARDED_BY(mutex_) = 0, total_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
@@ -135,7 +138,11 @@ class MirrorFeeds {
   void End(const std::shared_ptr<MirrorFeed>& feed);
   List all() const;
   void Know(std::vector<std::string> addresses);
-  std::vector<std::string> known() const;  // the addresses of all standbys that the run has known, by place
+  std::vector<std::string> known() const;         // the addresses of all standbys that the run knows, by place
+  int PlaceOf(const std::string& address) const;  // from 1 on, among all that it has known
+  absl::Status CheckMayForget(const std::string& address) const;  // FAILED_PRECONDITION: it is connected, or not known
+  // Waits until the standbys have all that was written so far; those that do not have it by then, or are not connected.
+  std::vector<std::string> AwaitCopies(core::Clock::Duration time) const;
 
   absl::Status Snapshot(const std::string& name) const;  // it has been written
   void Payload(const Extent& extent) const;              // ends there

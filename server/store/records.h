@@ -151,6 +151,7 @@ struct JournalEntry {
   core::SettingsChain settings;  // new revisions; on the disk before the entry is durable, also if `relaxed`
   std::vector<Event> events;
   std::string handed_to;          // the last entry: the address of the standby that leads from here on; empty: none
+  std::string forgotten;          // the address of a standby that does not come back; empty: none
   std::string continues;          // a lineage whose versions this state has taken over; empty: unchanged
   std::function<void()> durable;  // on the journal's thread; may Commit, must not block on the journal
 };

@@ -70,10 +70,11 @@ absl::Status Continue(Database& database, const std::string& lineage);
 // Adds the present versions to the floors, of which it keeps the newest. In a transaction of the caller.
 absl::Status RecordFloor(Database& database, JournalIdentity& identity);
 
-// The addresses of all standbys that the run has known, in the order of their places, the first of which is 1.
+// The addresses of all standbys that the run has known, in the order of their places, the first of which is 1. Empty:
+// it was forgotten; no other takes its place, so that no two epochs of promotions are equal.
 absl::StatusOr<std::vector<std::string>> ReadStandbys(Database& database);
 absl::Status AddStandby(Database& database, const std::string& address);  // unless it is there
-// The standby leads: its former leader takes its place.
+// The standby leads, and its former leader takes its place; or it is forgotten, and none does.
 absl::Status TurnStandby(Database& database, const std::string& address, const std::string& leader);
 
 }  // namespace causeway::server

@@ -117,7 +117,8 @@ class StandbyTest(EndToEndTest):
         standby.config_path = standby.folder / "run.yaml"
         standby.config_path.write_text(yaml_text(merged(config, {"checkpoint": {"min_free_bytes": 10**15}})))
         standby.start_coordinator(f"--standby_of={run.grpc}")
-        eventually(lambda: any(one["whole"] for one in run.status()["standbys"]), "it follows")
+        eventually(lambda: any("min_free_bytes" in one["unfit"] for one in run.status()["standbys"]), "it says so")
+        eventually(lambda: "no_standby" in [alarm["name"] for alarm in run.status()["alarms"]], "and the leader")
         code, said = self.promote(standby)
         self.assertEqual(code, REFUSED, said)
         self.assertIn("this standby could not lead", said)
@@ -126,6 +127,41 @@ class StandbyTest(EndToEndTest):
         eventually(lambda: run.newest() > version, "the leader goes on")
         run.stop_all()
         standby.stop_coordinator()
+
+    def test_a_command_is_answered_when_the_standby_has_it_or_says_so(self):
+        run, standby = self.with_standby(config_of(run={"steps": 5000}))
+        eventually(lambda: run.newest() >= 3 and any(one["whole"] for one in run.status()["standbys"]), "a first copy")
+        noted = "not copied yet to the standby at " + standby.grpc
+        self.assertNotIn(noted, self.ctl(run, "set", "outer.lr=0.6"))
+        standby.coordinator.send(signal.SIGSTOP)
+        self.assertIn(noted, self.ctl(run, "set", "outer.lr=0.5"))
+        self.assertIn("is connected", self.ctl(run, "standby", f"--forget={standby.grpc}", code=REFUSED))
+        standby.coordinator.kill()
+        eventually(lambda: not run.status()["standbys"][0]["connected"], "it is gone")
+        self.assertIn("knows no standby at b:1", self.ctl(run, "standby", "--forget=b:1", code=REFUSED))
+        self.assertEqual(self.ctl(run, "standby", f"--forget={standby.grpc}"), "")
+        eventually(lambda: run.status()["standbys"] == [], "it is forgotten")
+        run.coordinator.kill()
+        run.start_coordinator()  # and waits for no other
+        eventually(lambda: run.status().get("epoch") == 2, "it leads")
+        run.stop_all()
+
+    def ctl(self, run, *arguments, code=DONE):
+        self.commands = getattr(self, "commands", 0) + 1
+        command = run.program(f"ctl-{self.commands}", "causewayctl", *arguments, f"--coordinator={run.grpc}")
+        self.assertEqual(command.wait(), code, command.log())
+        return command.log()
+
+    def test_a_promoted_standby_that_is_started_again_by_its_own_command_leads(self):
+        run, standby = self.with_standby(config_of(run={"steps": 400}))
+        eventually(lambda: run.newest() >= 3, "rounds")
+        run.coordinator.kill()
+        self.promote_when_silent(standby)
+        standby.coordinator.kill()
+        standby.start_coordinator(f"--standby_of={run.grpc}")
+        eventually(lambda: "leads again" in standby.coordinator.log(), "all sites have come")
+        run.grpc, run.http, run.coordinator = standby.grpc, standby.http, standby.coordinator
+        DigestBook().until_done(run)
 
     def test_of_two_standbys_one_leads_and_the_other_follows_it(self):
         run, standby = self.with_standby(config_of(run={"steps": 1000}))

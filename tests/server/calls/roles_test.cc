@@ -164,6 +164,7 @@ class RolesTest : public testing::TestWithParam<bool> {
       return Stream(stub.Replicate(&context), message);
     }
     if (row == "Promote") return Ask(stub, &S::Promote);
+    if (row == "ForgetStandby") return Ask(stub, &S::ForgetStandby);
     ADD_FAILURE() << "no call for the row " << row;
     return grpc::Status::OK;
   }

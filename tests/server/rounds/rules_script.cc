@@ -364,6 +364,7 @@ std::optional<RunEvent> RulesScript::EventOf(const std::string& verb, const std:
   if (verb == "release") return ReleaseSite{site};
   if (verb == "rollback") return RollBackRun{line.Number("version"), line.Numbers("run_tokens")};
   if (verb == "doubt") return HoldRun{Hold::kDoubt, line.text};
+  if (verb == "await_sites") return AwaitSites{};
   if (verb == "tick") return Tick{};
   if (verb == "stood_still") return StoodStill{line.Number("from")};
   return std::nullopt;

@@ -245,7 +245,8 @@ TEST(Alarms, AStandbyThatIsBehindOrNotThereHasOne) {
     return [standbys](auto& run) { run.others.standbys = standbys; };
   };
   const StandbyStatus near{.address = "b:1", .connected = true, .whole = true, .seconds_behind = 0.5};
-  StandbyStatus far = near, first = near, away = near;
+  StandbyStatus far = near, first = near, away = near, unfit = near;
+  unfit.unfit = "no room";
   far.seconds_behind = 12, far.bytes_behind = 2'000'000'000;
   first.whole = false;
   away.connected = false, away.address = "c:1";
@@ -256,7 +257,8 @@ TEST(Alarms, AStandbyThatIsBehindOrNotThereHasOne) {
       {"its first copy",
        with({first}),
        {kWarning, "standby_behind", {}, HasSubstr("first copy of the standby at b:1")}},
-      {"away", with({away}), {kWarning, "no_standby", {}, HasSubstr("no standby is connected (c:1)")}},
+      {"away", with({away}), {kWarning, "no_standby", {}, HasSubstr("no standby could lead (c:1 is not connected)")}},
+      {"unfit", with({unfit}), {kWarning, "no_standby", {}, HasSubstr("(b:1 could not lead: no room)")}},
       {"away, of a run that is done", [&](auto& run) { with({away})(run), run.state = "done"; }},
       {"of a standby", [&](auto& run) { with({away})(run), run.others.standby_of = "a:1"; }},
   });

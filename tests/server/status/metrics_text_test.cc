@@ -40,7 +40,7 @@ StatusSnapshot Snapshot() {
   snapshot.times.up.Add(0.02);
   snapshot.syncs = {.count = 3, .seconds = 4.5, .slowest_s = 4};
   snapshot.scrub = {.passes = 2, .bytes = 500, .ended_unix_ms = 1'500'000, .damages = {}};
-  snapshot.others.standbys = {{"b:1", true, true, 300, 4, 0.5}};
+  snapshot.others.standbys = {{"b:1", true, true, "", 300, 4, 0.5}};
   snapshot.alarms = {{.name = "site_silent", .site = "a"}, {.name = "site_silent", .site = "b"}};
   return snapshot;
 }

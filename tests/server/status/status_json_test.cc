@@ -75,7 +75,7 @@ StatusSnapshot RichSnapshot() {
   snapshot.scrub = {.passes = 2, .bytes = 500, .ended_unix_ms = 1500, .damages = {"a is damaged"}};
   snapshot.eval_history = {{600, 1, 5.5}, {1600, 2, 4.25}};
   snapshot.alarms = {{"site_silent", Severity::kWarning, "eu", std::nullopt, "no word of eu", 1900}};
-  snapshot.others.standbys = {{"b:1", true, true, 300, 4, 0.5}};
+  snapshot.others.standbys = {{"b:1", true, true, "", 300, 4, 0.5}};
   snapshot.shard = {1, 2};  // its fragments are 1 and 3
   snapshot.fragments = {
       {1, 600, {2, 0xab}, "open", "waiting for us", {"asia", "eu"}, OuterGradientFigures{0.125, 0.3, 2.25, 2.5, 1.75}},
@@ -91,7 +91,7 @@ TEST(StatusJson, HasTheFieldsThatScriptsRelyOn) {
     "float32_every_step_bytes": 56000, "disk": {"free_bytes": 1000, "reserved_bytes": 400, "slowest_sync_s": 0.25,
     "scrub": {"passes": 2, "bytes": 500, "ended_unix_ms": 1500, "damages": ["a is damaged"]}},
     "certificate": {"expires_unix_s": 1234}, "role": "leader", "standby_of": "",
-    "standbys": [{"address": "b:1", "connected": true, "whole": true, "records_behind": 4, "bytes_behind": 300,
+    "standbys": [{"address": "b:1", "connected": true, "whole": true, "unfit": "", "records_behind": 4, "bytes_behind": 300,
                   "seconds_behind": 0.5}],
     "alarms": [{"name": "site_silent", "severity": "warning", "site": "eu", "fragment": null, "text": "no word of eu",
                 "since_unix_ms": 1900}],
