@@ -294,9 +294,8 @@ absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::st
 // A start that knows standbys asks them first.
 absl::Status FindLeader(server::Listening& addresses, server::CoordinatorCalls& others) {
   if (addresses.advertised.empty()) addresses.advertised = addresses.grpc.Text();
-  if (addresses.leader) return absl::OkStatus();
-  ASSIGN_OR_RETURN(addresses.leader,
-                   server::LeaderElsewhere(absl::GetFlag(FLAGS_state_dir), addresses.advertised, others));
+  ASSIGN_OR_RETURN(addresses.leader, server::LeaderElsewhere(absl::GetFlag(FLAGS_state_dir), addresses.advertised,
+                                                             addresses.leader, others));
   return absl::OkStatus();
 }
 
@@ -310,6 +309,7 @@ absl::Status StandBy(Serving& serving) {
                              .leader = *addresses.leader,
                              .others = &serving.others,
                              .run_id = serving.config.run_id,
+                             .run_config = formats::SerializeRunConfig(serving.config),
                              .shard = addresses.shard,
                              .start = [&] { return OptionsOfJournal(serving.run_yaml, tried, addresses.shard); }}));
   const auto service = server::NewStandbyService(

@@ -124,16 +124,6 @@ struct Question {
   v1::RunDescription description;
 };
 
-void Note(const Address& address, const v1::RunDescription& run, Asked& asked) {
-  if (run.mirrored() > asked.mark) {
-    asked.furthest = address;
-    asked.mark = run.mirrored();
-  }
-  if (!run.standby_of().empty() || run.epoch() <= asked.epoch) return;
-  asked.leader = address;
-  asked.epoch = run.epoch();
-}
-
 // `answer`: with null if there was none, or it was of another run; `silent`: there was none.
 void Ask(const Address& address, const ChannelOptions& options, const core::RunId& run, bool starts,
          std::function<void(const v1::RunDescription* description, bool silent)> answer) {
@@ -151,6 +141,20 @@ void Ask(const Address& address, const ChannelOptions& options, const core::RunI
 }
 
 }  // namespace
+
+void Note(const Address& address, const v1::RunDescription& run, Asked& asked) {
+  if (run.mirrored() > asked.mark) {
+    asked.furthest = address;
+    asked.mark = run.mirrored();
+  }
+  if (!run.standby_of().empty() && run.epoch() > asked.seen) {
+    asked.latest = address;
+    asked.seen = run.epoch();
+  }
+  if (!run.standby_of().empty() || run.epoch() <= asked.epoch) return;
+  asked.leader = address;
+  asked.epoch = run.epoch();
+}
 
 absl::StatusOr<std::vector<Address>> ParseAddresses(const std::string& name, const std::string& text) {
   std::vector<Address> addresses;

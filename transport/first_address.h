@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "causeway/v1/coordinator.pb.h"
 #include "core/address.h"
 #include "transport/channel.h"
 
@@ -35,7 +36,11 @@ struct Asked {
   std::vector<Address> silent;      // without an answer within 5 s
   std::optional<Address> furthest;  // the standby that has the latest mark, and that
   uint64_t mark = 0;
+  std::optional<Address> latest;  // the one that has seen the latest epoch, and that
+  uint64_t seen = 0;
 };
+// Adds an answer.
+void Note(const Address& address, const v1::RunDescription& run, Asked& asked);
 // Answers of other runs than `run` do not count; empty: of any. Joins nowhere. `starts`: see DescribeRequest; then it
 // waits for all of them. Thread-safe; blocks.
 Asked FindLeader(const std::vector<Address>& addresses, const ChannelOptions& options, const core::RunId& run,

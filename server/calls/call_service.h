@@ -53,13 +53,13 @@ class CallService final : public grpc::CallbackGenericService {
   void AddStream(const std::string& method, Stream stream) { streams_[Path(method)] = std::move(stream); }
 
   void Register(grpc::ServerBuilder& builder);
+  grpc::ServerGenericBidiReactor* Begin(const std::string& path, Peer peer);  // of a call
+  static std::string Path(const std::string& method);
 
  private:
-  static std::string Path(const std::string& method);
   Peer Receive(grpc::CallbackServerContext& context, const std::string& call) const;
   static std::string CallOf(const grpc::GenericCallbackServerContext& context);
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;
-  grpc::ServerGenericBidiReactor* Begin(const std::string& path, Peer peer);
   void Defer(std::function<void()> answer);
   void AnswerWaiting();
 

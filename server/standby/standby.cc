@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "core/limits.h"
 #include "core/random.h"
+#include "server/store/state_log.h"
 #include "transport/backoff.h"
 #include "transport/first_address.h"
 #include "transport/messages.h"
@@ -86,29 +87,53 @@ std::unique_ptr<CoordinatorCalls> NewCoordinatorCalls(const transport::ClientFla
 }
 
 absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& state_dir, const std::string& own,
-                                                             CoordinatorCalls& others) {
+                                                             const std::optional<core::Address>& standby_of,
+                                                             CoordinatorCalls& others, bool again) {
+  ASSIGN_OR_RETURN(const std::optional<StandbyNote> note, ReadStandbyNote(state_dir));
+  if (note && note->promoted) return std::nullopt;
+  if (standby_of && (note || StateLog::Files(state_dir).Numbers().empty())) return standby_of;
+  if (note) return core::ParseAddress("standby.json", note->leader);  // a copy: it stays one
   ASSIGN_OR_RETURN(const KnownStandbys known, ReadKnownStandbys(state_dir));
-  ASSIGN_OR_RETURN(const std::vector<core::Address> addresses, Others(known.addresses, own));
+  ASSIGN_OR_RETURN(std::vector<core::Address> addresses, Others(known.addresses, own));
+  if (standby_of && std::ranges::count(addresses, standby_of->Text(), &core::Address::Text) == 0) {
+    addresses.push_back(*standby_of);
+  }
   if (addresses.empty()) return std::nullopt;
-  const absl::StatusOr<transport::Asked> answered = others.Ask(addresses, /*starts=*/true);
-  if (!answered.ok()) spdlog::warn("{}", std::string(answered.status().message()));
-  const transport::Asked asked = answered.ok() ? *answered : transport::Asked{.silent = addresses};
-  if (asked.leader) {
-    spdlog::warn("the standby at {} leads the run: this coordinator becomes its standby", asked.leader->Text());
-    return asked.leader;
+  const auto level = again ? spdlog::level::debug : spdlog::level::warn;
+  ASSIGN_OR_RETURN(const LastKnown last, ReadLastKnown(state_dir, /*mark=*/0));
+  bool takes_back = false;
+  for (const bool starts : {false, true}) {  // the second bars their promotions, so that all looks well before
+    const absl::StatusOr<transport::Asked> answered = others.Ask(addresses, starts);
+    if (!answered.ok()) spdlog::log(level, "{}", std::string(answered.status().message()));
+    const transport::Asked asked = answered.ok() ? *answered : transport::Asked{.silent = addresses};
+    if (asked.leader) {
+      spdlog::warn("the standby at {} leads the run: this coordinator becomes its standby", asked.leader->Text());
+      return asked.leader;
+    }
+    if (asked.seen > last.epoch) {
+      spdlog::log(level, "{} has seen epoch {} of the run, this directory {}: waits until that one leads",
+                  asked.latest->Text(), asked.seen, last.epoch);
+      return asked.latest;
+    }
+    takes_back = asked.furthest && asked.furthest->Text() == known.handed_to && asked.mark < known.handed_at;
+    if (!known.handed_to.empty() && known.handed_to != own && !takes_back) {
+      ASSIGN_OR_RETURN(const core::Address heir, core::ParseAddress("standbys.json", known.handed_to));
+      spdlog::log(level, "the run was handed over to {}, which does not lead: waits for it, or for causewayctl promote",
+                  known.handed_to);
+      return heir;
+    }
+    if (asked.silent.empty()) continue;
+    spdlog::log(level,
+                "the standby at {} does not answer, and may lead: waits for the run's sites, for it, or for "
+                "causewayctl promote --at={} --leader_is_stopped",
+                asked.silent.front().Text(), own);
+    return asked.silent.front();
   }
-  if (!known.handed_to.empty() && known.handed_to != own) {
-    ASSIGN_OR_RETURN(const core::Address heir, core::ParseAddress("standbys.json", known.handed_to));
-    spdlog::warn("the run was handed over to {}, which does not lead: waits for it, or for causewayctl promote",
-                 known.handed_to);
-    return heir;
+  if (takes_back) {
+    spdlog::warn("{} has not heard that the run was handed over to it: leads on", known.handed_to);
+    RETURN_IF_ERROR(WriteKnownStandbys(state_dir, {.addresses = known.addresses, .handed_to = ""}));
   }
-  if (asked.silent.empty()) return std::nullopt;
-  spdlog::warn(
-      "the standby at {} does not answer, and may lead: waits for the run's sites, for it, or for causewayctl "
-      "promote --at={} --leader_is_stopped",
-      asked.silent.front().Text(), own);
-  return asked.silent.front();
+  return std::nullopt;
 }
 
 LeaderWatch::LeaderWatch(const Journal& journal, CoordinatorCalls& others,
@@ -144,8 +169,7 @@ bool LeaderWatch::Ask() {
 absl::StatusOr<std::unique_ptr<Standby>> Standby::Open(StandbyOptions options) {
   ASSIGN_OR_RETURN(auto directory, MirrorDirectory::Open(options.state_dir, options.leader.Text()));
   std::unique_ptr<Standby> standby(new Standby(std::move(options), std::move(directory)));
-  if (standby->directory_->is_copy()) return standby;
-  ASSIGN_OR_RETURN(standby->last_, standby->directory_->ReadLastKnown(/*mark=*/0));
+  ASSIGN_OR_RETURN(standby->last_, standby->directory_->ReadLastKnown(standby->directory_->mark().sequence));
   ASSIGN_OR_RETURN(const KnownStandbys known, ReadKnownStandbys(standby->options_.state_dir));
   if (!known.handed_to.empty()) standby->last_.sites.clear();  // whatever they say
   return standby;
@@ -192,7 +216,8 @@ absl::Status Standby::CheckContext(const v1::Context& context) const {
 void Standby::Run() {
   for (int attempt = 0; !Stopping(); ++attempt) {
     const int64_t begun_ms = clock_.NowMs();
-    const absl::Status status = CopyOnce();
+    absl::Status status = LeadIfDue();
+    if (status.ok() && !Stopping()) status = CopyOnce();
     if (clock_.NowMs() - begun_ms > kHeardMs) attempt = 0;
     core::MutexLock lock(mutex_);
     if (stopping_) return;
@@ -207,6 +232,30 @@ void Standby::Run() {
     lock.WaitFor(changed_, std::chrono::milliseconds(wait_ms),
                  [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; });
   }
+}
+
+// A copy whose last record hands over to this one: the leader's last word may be lost, the record says the same. Or a
+// former leader that no other bars any more.
+absl::Status Standby::LeadIfDue() {
+  const uint64_t mark = directory_->mark().sequence;
+  if (directory_->is_copy()) {
+    if (mark == 0) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const LastKnown last, directory_->ReadLastKnown(mark));
+    return last.handed_to == address_ ? Lead(/*handed_over=*/true) : absl::OkStatus();
+  }
+  const auto asks = [this](bool begins) {
+    const core::MutexLock lock(mutex_);
+    starts_.own = begins;
+  };
+  asks(true);
+  const auto elsewhere =
+      LeaderElsewhere(options_.state_dir, address_, options_.leader, *options_.others, /*again=*/true);
+  if (elsewhere.ok() && !*elsewhere && !Stopping()) {
+    spdlog::info("no other coordinator of the run leads: leads again");
+    return Lead(/*handed_over=*/true);
+  }
+  asks(false);
+  return elsewhere.status();
 }
 
 // The leader, or the one of its other standbys that leads in its place.
@@ -327,7 +376,7 @@ absl::Status Standby::Promote(bool leader_is_stopped) {
       return absl::FailedPreconditionError(absl::StrCat(leader, " is not copied yet: ", copied_.bytes, " of ",
                                                         copied_.first_bytes, " bytes are here. Nothing was changed"));
     }
-    if (clock_.NowMs() - leader_starts_ms_ < kStartsMs && !heard) {
+    if (clock_.NowMs() - starts_.other_ms < kStartsMs && !heard) {
       return absl::FailedPreconditionError(absl::StrCat(leader, " starts again: try in ", kStartsMs / 1000, " s"));
     }
     if (heard && leader_is_stopped) {
@@ -349,7 +398,7 @@ absl::Status Standby::Promote(bool leader_is_stopped) {
   RETURN_IF_ERROR(CheckOthers(mark));
   {
     const core::MutexLock lock(mutex_);
-    if (clock_.NowMs() - leader_starts_ms_ < kStartsMs) {
+    if (clock_.NowMs() - starts_.other_ms < kStartsMs) {
       return absl::FailedPreconditionError(
           absl::StrCat("the leader at ", options_.leader.Text(), " starts again meanwhile. Nothing was changed"));
     }
@@ -413,14 +462,20 @@ absl::Status Standby::Lead(bool handed_over) {
 
 absl::StatusOr<v1::RunDescription> Standby::Describe(const v1::DescribeRequest& request) {
   const core::MutexLock lock(mutex_);
-  if (stopping_) return absl::UnavailableError("this standby is being promoted, or stops");
-  if (request.starts()) leader_starts_ms_ = clock_.NowMs();
+  if (stopping_ || (request.starts() && starts_.own)) {
+    return absl::UnavailableError("this standby is about to lead, or stops");
+  }
+  if (request.starts()) starts_.other_ms = clock_.NowMs();
   v1::RunDescription description = copied_.run;
+  if (description.run_config().empty()) {
+    description.set_run_config(last_.run_config.empty() ? options_.run_config : last_.run_config);
+  }
   description.set_protocol(transport::kProtocol);
   description.set_run_id(options_.run_id);
   description.set_shard(options_.shard.index);
   description.set_num_shards(options_.shard.count);
   description.set_standby_of(options_.leader.Text());
+  description.set_epoch(std::max(description.epoch(), last_.epoch));
   description.set_mirrored(copied_.mirrored);
   return description;
 }
@@ -431,7 +486,8 @@ void Standby::Joins(const v1::Context& context) {
     const core::MutexLock lock(mutex_);
     if (!core::IsValidName(context.site()) || seen_.size() > core::kMaxSites || stopping_) return;
     seen_[context.site()] = std::min(context.epoch(), kMostEpoch);
-    if (last_.sites.empty() || directory_->is_copy()) return;
+    const bool other_starts = clock_.NowMs() - starts_.other_ms < kStartsMs;  // and was answered that none leads
+    if (last_.sites.empty() || directory_->is_copy() || other_starts) return;
     for (const core::SiteId& site : last_.sites) {
       if (!seen_.contains(site) || seen_[site] > last_.epoch) return;
     }

@@ -7,8 +7,8 @@
 // No commit of the leader waits for it. It answers sites, too, with the address of its leader.
 //
 // A coordinator that has led, and finds that another one leads its run, becomes its standby; if a standby that it knows
-// does not answer, it waits as one. It leads again by itself once all sites that were in its run look for their leader,
-// and none has seen a later epoch. Thread-safe.
+// does not answer, it waits as one. It leads again by itself once all of them answer that they do not lead and have seen
+// no later epoch, or all sites that were in its run look for their leader, and none has seen one. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -45,9 +45,12 @@ class CoordinatorCalls {
 std::unique_ptr<CoordinatorCalls> NewCoordinatorCalls(const transport::ClientFlags& client, const core::RunId& run);
 
 // Another coordinator that leads, or may lead, the run of this state directory, so that a start must follow it; nothing:
-// the start may lead. Asks the standbys that the directory knows, except `own`, for up to 10 s.
+// the start may lead. `standby_of`: whom it is to follow, unless the directory has led since, or was promoted: a
+// supervisor starts the same command again. Asks that one and the standbys that the directory knows, except `own`, for
+// up to 20 s. `again`: it waits, and has said why.
 absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& state_dir, const std::string& own,
-                                                             CoordinatorCalls& others);
+                                                             const std::optional<core::Address>& standby_of,
+                                                             CoordinatorCalls& others, bool again = false);
 
 // For a coordinator that leads: while no standby is connected, it asks those that it has known, every 5 s, whether one
 // leads in a later term; then this one has been deposed, as after a machine that hung. Calls `deposed` once, on its
@@ -74,6 +77,7 @@ struct StandbyOptions {
   core::Address leader;
   CoordinatorCalls* others = nullptr;  // outlive it
   core::RunId run_id;
+  std::string run_config;  // run.yaml's, for sites that come before the first copy
   core::Shard shard;
   std::function<JournalOptions()> start;  // as an ordinary start opens the directory
 };
@@ -115,12 +119,18 @@ class Standby {
     std::optional<std::string> unfit;  // why a start from the first mark would be refused; "": it would not
   };
 
+  struct Starts {                   // those that ask whether they may lead
+    int64_t other_ms = -kStartsMs;  // when another one did
+    bool own = false;               // this one does: another one that does so as well gets no answer
+  };
+
   Standby(StandbyOptions options, std::unique_ptr<MirrorDirectory> directory);
   void Run();
   absl::Status CopyOnce();
   core::Address Target() const;
   absl::Status Receive(const v1::ReplicateReply& reply, v1::ReplicateMessage& answer);
   absl::Status Lead(bool handed_over);
+  absl::Status LeadIfDue();
   absl::Status AskToLead();
   absl::Status CheckOthers(uint64_t mark) const;
   bool Stopping() const;
@@ -139,7 +149,7 @@ class Standby {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   Copied copied_ ABSL_GUARDED_BY(mutex_);
   std::map<core::SiteId, uint64_t> seen_ ABSL_GUARDED_BY(mutex_);  // epochs, by the sites that look for their leader
-  int64_t leader_starts_ms_ ABSL_GUARDED_BY(mutex_) = -kStartsMs;
+  Starts starts_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 
   core::Thread thread_;  // uses everything above

@@ -74,7 +74,6 @@ void LateSync::Run() {
 namespace {
 
 constexpr char kUnsyncedEnd[] = "unsynced_end";  // 1 while a relaxed journal is at work
-constexpr char kHandedTo[] = "handed_to";        // the standby to which this life has handed over
 
 int64_t Bytes(const std::vector<ChunkPtr>& chunks) {
   int64_t bytes = 0;
@@ -134,7 +133,9 @@ absl::Status JournalFiles::Read(JournalOptions& options, std::optional<uint64_t>
   }
   if (run_config) RETURN_IF_ERROR(CheckShard(options));
   ASSIGN_OR_RETURN(const std::optional<std::string> handed_to, ReadMeta(*database, kHandedTo));
-  if (!handed_to.value_or("").empty() && !readout.promoted) {
+  ASSIGN_OR_RETURN(const KnownStandbys known, ReadKnownStandbys(options.directory));
+  const bool taken_back = !known.addresses.empty() && known.handed_to.empty();  // LeaderElsewhere
+  if (!handed_to.value_or("").empty() && !readout.promoted && !taken_back) {
     return absl::FailedPreconditionError(
         absl::StrCat("--state_dir: the run of ", options.directory, " was handed over to ", *handed_to,
                      ": start this one with --standby_of=", *handed_to, ". Nothing was changed"));
@@ -202,6 +203,7 @@ absl::Status JournalFiles::ReadCopy(JournalOptions& options, const StandbyNote& 
 absl::Status JournalFiles::BeginLog(const Readout& readout, const JournalOptions& options) {
   const std::string& path = directory->path();
   const std::optional<StandbyNote>& promoted = readout.promoted;
+  RETURN_IF_ERROR(WriteMeta(*database, kHandedTo, ""));
   ASSIGN_OR_RETURN(const std::string rows, AllRows(NewIndexPath(path), kTables));
   ASSIGN_OR_RETURN(const uint64_t last, LastEpoch(*database));
   const uint64_t epoch = promoted ? EpochOfPromotion(std::max(last, promoted->seen), promoted->place) : last + 1;
@@ -213,7 +215,6 @@ absl::Status JournalFiles::BeginLog(const Readout& readout, const JournalOptions
     if (identity.may_have_lost_its_end) RETURN_IF_ERROR(RecordFloor(*database, identity));
     const bool doubtful = options.relaxed || identity.may_have_lost_its_end;
     RETURN_IF_ERROR(WriteMeta(*database, kUnsyncedEnd, doubtful ? "1" : "0"));
-    if (promoted) RETURN_IF_ERROR(WriteMeta(*database, kHandedTo, ""));
     if (promoted) RETURN_IF_ERROR(TurnStandby(*database, promoted->address, promoted->leader));
     return ForgetUnfinishedSeed(*database);
   }));
@@ -388,7 +389,7 @@ absl::Status JournalFiles::WriteRows(const JournalItem& item, const JournalOptio
     if (!entry.forgotten.empty()) RETURN_IF_ERROR(TurnStandby(*database, entry.forgotten, ""));
     RETURN_IF_ERROR(WriteMeta(*database, kHandedTo, entry.handed_to));
     ASSIGN_OR_RETURN(const std::vector<std::string> standbys, ReadStandbys(*database));
-    RETURN_IF_ERROR(WriteKnownStandbys(directory->path(), {standbys, entry.handed_to}));
+    RETURN_IF_ERROR(WriteKnownStandbys(directory->path(), {standbys, entry.handed_to, log->end().sequence + 1}));
     mirrors->Know(standbys);
   }
   if (entry.model) RETURN_IF_ERROR(WriteModel(*database, *entry.model));

@@ -90,19 +90,19 @@ absl::Status RemoveStandbyNote(const std::string& state_dir) {
 absl::StatusOr<KnownStandbys> ReadKnownStandbys(const std::string& state_dir) {
   ASSIGN_OR_RETURN(const std::optional<KnownStandbys> known,
                    ReadNote<KnownStandbys>(state_dir + "/standbys.json", [](const nlohmann::json& json) {
-                     return KnownStandbys{json.at("addresses"), json.at("handed_to")};
+                     return KnownStandbys{json.at("addresses"), json.at("handed_to"), json.at("handed_at")};
                    }));
   return known.value_or(KnownStandbys());
 }
 
 absl::Status WriteKnownStandbys(const std::string& state_dir, const KnownStandbys& known) {
-  const nlohmann::json json = {{"addresses", known.addresses}, {"handed_to", known.handed_to}};
+  const nlohmann::json json = {
+      {"addresses", known.addresses}, {"handed_to", known.handed_to}, {"handed_at", known.handed_at}};
   return formats::WriteFileAtomically(state_dir + "/standbys.json", json.dump() + "\n");
 }
 
-absl::StatusOr<LastKnown> MirrorDirectory::ReadLastKnown(uint64_t mark) const {
+absl::StatusOr<LastKnown> ReadLastKnown(const std::string& state_dir, uint64_t mark) {
   LastKnown last;
-  const std::string& state_dir = path_;
   ASSIGN_OR_RETURN(const auto found, mark > 0 ? StateLog::ReadUpTo(state_dir, mark) : StateLog::Read(state_dir));
   if (!found) return last;
   ASSIGN_OR_RETURN(const auto rows, BuildIndex(state_dir, found->changes, /*expected_new=*/false));
@@ -112,6 +112,10 @@ absl::StatusOr<LastKnown> MirrorDirectory::ReadLastKnown(uint64_t mark) const {
   }));
   ASSIGN_OR_RETURN(last.epoch, LastEpoch(*rows));
   ASSIGN_OR_RETURN(last.standbys, ReadStandbys(*rows));
+  ASSIGN_OR_RETURN(const std::optional<std::string> run_config, ReadMeta(*rows, "run_config"));
+  last.run_config = run_config.value_or("");
+  ASSIGN_OR_RETURN(const std::optional<std::string> handed_to, ReadMeta(*rows, kHandedTo));
+  last.handed_to = handed_to.value_or("");
   return last;
 }
 
@@ -139,7 +143,22 @@ absl::StatusOr<std::unique_ptr<MirrorDirectory>> MirrorDirectory::Open(const std
   mirror->is_copy_ = note.has_value() || logs.Numbers().empty();
   ASSIGN_OR_RETURN(const HighWater::Found marks, HighWater::Read(HighWaterPath(path)));
   if (note) mirror->mark_ = marks.mark;  // a leader's own is ahead of what it has synced of a copy
+  if (note) RETURN_IF_ERROR(mirror->SyncAll());
   return mirror;
+}
+
+// A process that was killed may have left files that are not on the disk, and the leader will hear that they are here.
+absl::Status MirrorDirectory::SyncAll() const {
+  for (const char* folder : kFolders) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> names, formats::NamesIn(Path(folder)));
+    for (const std::string& name : names) {
+      const std::string path = absl::StrCat(Path(folder), "/", name);
+      ASSIGN_OR_RETURN(const formats::FileDescriptor file, formats::OpenRegularFile(path));
+      if (::fdatasync(file.get()) != 0) return formats::FileError("sync", path);
+    }
+    RETURN_IF_ERROR(formats::SyncFolderOf(Path(folder) + "/."));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<MirrorFile>> MirrorDirectory::Files() {
@@ -187,7 +206,6 @@ absl::Status MirrorDirectory::WriteNote() const {
 }
 
 absl::Status MirrorDirectory::Begin(int place, const std::string& address) {
-  unsynced_.clear();
   removed_.clear();
   note_.place = place;
   note_.address = address;
@@ -204,11 +222,14 @@ absl::StatusOr<const formats::FileDescriptor*> MirrorDirectory::FileFor(const Mi
     formats::FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
     if (!file.is_open()) return formats::FileError("open", path);
     if (is_new) folders_.insert(path);
-    found = unsynced_.emplace(piece.name, std::move(file)).first;
+    ASSIGN_OR_RETURN(const int64_t synced, formats::FileSize(file, path));
+    found = unsynced_.emplace(piece.name, Unsynced{std::move(file), synced}).first;
   }
-  if (piece.offset == 0 && ::ftruncate(found->second.get(), 0) != 0) return formats::FileError("cut", path);
-  ASSIGN_OR_RETURN(const int64_t size, formats::FileSize(found->second, path));
-  if (size == piece.offset) return &found->second;
+  const formats::FileDescriptor& file = found->second.file;
+  if (piece.offset == 0 && ::ftruncate(file.get(), 0) != 0) return formats::FileError("cut", path);
+  if (piece.offset == 0) found->second.synced = 0;
+  ASSIGN_OR_RETURN(const int64_t size, formats::FileSize(file, path));
+  if (size == piece.offset) return &file;
   return absl::OutOfRangeError(
       absl::StrCat(path, ": expected bytes from ", size, " on, got those from ", piece.offset, " on"));
 }
@@ -227,8 +248,16 @@ absl::Status MirrorDirectory::Take(const MirrorPiece& piece) {
 }
 
 absl::Status MirrorDirectory::Mark(const LogMark& mark) {
-  for (const auto& [name, file] : unsynced_) {
-    if (::fdatasync(file.get()) != 0) return formats::FileError("sync", Path(name));
+  for (const auto& [name, one] : unsynced_) {
+    if (::fdatasync(one.file.get()) == 0) continue;
+    const absl::Status failed = formats::FileError("sync", Path(name));
+    // Bytes that were not synced may be gone, though they can be read, and no later sync would say so.
+    for (const auto& [of, each] : unsynced_) {
+      if (::ftruncate(each.file.get(), each.synced) != 0) return formats::FileError("cut", Path(of));
+      digested_.erase(of);
+    }
+    unsynced_.clear();
+    return failed;
   }
   unsynced_.clear();
   for (const std::string& path : folders_) RETURN_IF_ERROR(formats::SyncFolderOf(path));

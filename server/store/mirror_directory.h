@@ -47,6 +47,7 @@ absl::Status RemoveStandbyNote(const std::string& state_dir);
 struct KnownStandbys {
   std::vector<std::string> addresses;  // in the order of their places
   std::string handed_to;               // that one leads; empty: none, as far as this directory knows
+  uint64_t handed_at = 0;              // by that record: a standby that has it leads, or will
 };
 absl::StatusOr<KnownStandbys> ReadKnownStandbys(const std::string& state_dir);  // none where there is no such file
 absl::Status WriteKnownStandbys(const std::string& state_dir, const KnownStandbys& known);
@@ -56,7 +57,12 @@ struct LastKnown {
   std::set<core::SiteId> sites;
   std::vector<std::string> standbys;
   uint64_t epoch = 0;
+  std::string run_config;  // serialized
+  std::string handed_to;   // the last record hands over to that standby; empty: it does not
 };
+
+// Up to that record; 0: to its end.
+absl::StatusOr<LastKnown> ReadLastKnown(const std::string& state_dir, uint64_t mark);
 
 // The epoch of a promotion: later than any that the leader's next starts would take, and another one for each place in
 // its list of standbys, so that two that are promoted apart differ.
@@ -79,9 +85,8 @@ class MirrorDirectory {
   // With a mark: returns when all before it is on the disk, and noted.
   absl::Status Take(const MirrorPiece& piece);
 
-  // Up to that record, which is marked; 0: of a directory that has led, its end. While a stream goes on, too, as the
-  // next.
-  absl::StatusOr<LastKnown> ReadLastKnown(uint64_t mark) const;
+  // While a stream goes on, too, as the next.
+  absl::StatusOr<LastKnown> ReadLastKnown(uint64_t mark) const { return server::ReadLastKnown(path_, mark); }
   absl::Status CheckStart(const JournalOptions& options, uint64_t mark);  // why a start would be refused
   const LogMark& mark() const { return mark_; }                           // sequence 0: the first copy is not whole
   // FAILED_PRECONDITION: there is no mark. Afterwards only an ordinary start may follow.
@@ -94,17 +99,22 @@ class MirrorDirectory {
   std::string Path(const std::string& name) const { return path_ + "/" + name; }
   absl::StatusOr<const formats::FileDescriptor*> FileFor(const MirrorPiece& piece);
   absl::Status Mark(const LogMark& mark);
+  absl::Status SyncAll() const;
   absl::Status WriteNote() const;
 
   const std::string path_;
   std::unique_ptr<StateDirectory> directory_;  // the lock
   StandbyNote note_;
   bool is_copy_ = false;
-  std::map<std::string, formats::FileDescriptor> unsynced_;  // by name
-  std::map<std::string, MirrorFile> digested_;               // by name, unless it was written since
-  std::set<std::string> folders_;                            // with files that are new
-  std::set<std::string> removed_;                            // at the next mark
-  core::Mutex start_;                                        // a dry start
+  struct Unsynced {
+    formats::FileDescriptor file;
+    int64_t synced = 0;  // its bytes at the last mark
+  };
+  std::map<std::string, Unsynced> unsynced_;    // by name, over the streams until a mark
+  std::map<std::string, MirrorFile> digested_;  // by name, unless it was written since
+  std::set<std::string> folders_;               // with files that are new
+  std::set<std::string> removed_;               // at the next mark
+  core::Mutex start_;                           // a dry start
   std::optional<HighWater> high_water_;
   LogMark mark_;
 };

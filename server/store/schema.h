@@ -70,6 +70,8 @@ absl::Status Continue(Database& database, const std::string& lineage);
 // Adds the present versions to the floors, of which it keeps the newest. In a transaction of the caller.
 absl::Status RecordFloor(Database& database, JournalIdentity& identity);
 
+inline constexpr char kHandedTo[] = "handed_to";  // key of meta: the standby to which this life has handed over
+
 // The addresses of all standbys that the run has known, in the order of their places, the first of which is 1. Empty:
 // it was forgotten; no other takes its place, so that no two epochs of promotions are equal.
 absl::StatusOr<std::vector<std::string>> ReadStandbys(Database& database);

@@ -18,7 +18,7 @@ const grpc::Status kUnavailable(grpc::StatusCode::UNAVAILABLE, "the connection i
 }  // namespace
 
 const char* NameOf(Method method) {
-  constexpr const char* kNames[] = {"control", "upload", "download", "follow", "describe"};
+  constexpr const char* kNames[] = {"control", "upload", "download", "follow", "describe", "replicate"};
   return kNames[static_cast<int>(method)];
 }
 
@@ -292,7 +292,8 @@ void Network::WatchKeepalive(const std::shared_ptr<Call>& call) {
       Carry({call->node(end->is_client_), call->node(!end->is_client_)}, [call, other] { other->Break(kUnavailable); });
     });
   };
-  const bool control = call->method == Method::kControl || call->method == Method::kFollow;
+  const bool control =
+      call->method == Method::kControl || call->method == Method::kFollow || call->method == Method::kReplicate;
   watch(control ? kControlKeepalive : kBulkKeepalive, call->client);
   watch(kBulkKeepalive, call->server);
 }

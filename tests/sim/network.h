@@ -27,7 +27,7 @@ namespace causeway::sim {
 
 using Node = std::string;
 
-enum class Method { kControl, kUpload, kDownload, kFollow, kDescribe };
+enum class Method { kControl, kUpload, kDownload, kFollow, kDescribe, kReplicate };
 const char* NameOf(Method method);
 
 // A thing that one end sends to the other.
@@ -124,6 +124,7 @@ class Server {
   virtual CallReactor* NewFollow() = 0;
   virtual CallReactor* NewUpload() = 0;
   virtual CallReactor* NewDownload() = 0;
+  virtual CallReactor* NewReplicate() { return nullptr; }
 };
 
 struct Listener {
@@ -161,8 +162,16 @@ class Network {
   void Heal();                                                         // everything, for good
   void set_most_delay_us(int64_t delay_us) { options_.most_delay_us = delay_us; }
 
-  // A site's or a shard's calls to a coordinator.
-  std::unique_ptr<transport::Wire> MakeWire(const std::shared_ptr<Process>& process, const Node& from, const Node& to);
+  // A site's or a shard's calls to a coordinator: the one of these nodes that leads, as transport/wire.h finds it.
+  std::unique_ptr<transport::Wire> MakeWire(const std::shared_ptr<Process>& process, const Node& from,
+                                            const std::vector<Node>& to);
+
+  // One coordinator's calls to another. Describe takes at most five seconds.
+  grpc::Status Describe(const std::shared_ptr<Process>& process, const Node& from, const Node& to,
+                        const v1::DescribeRequest& request, v1::RunDescription& description);
+  using ReplicateCall = grpc::ClientReaderWriterInterface<v1::ReplicateMessage, v1::ReplicateReply>;
+  std::unique_ptr<ReplicateCall> Replicate(const std::shared_ptr<Process>& process, const Node& from, const Node& to,
+                                           std::function<void()>& cancel);
 
   // Called with each message that is handed to an end's reactor.
   using Observer = std::function<void(const Call& call, bool to_client, const std::string& message)>;
@@ -190,6 +199,7 @@ class Network {
   using Direction = std::pair<Node, Node>;
 
   int64_t DelayUs() { return machine_.chance().Between(options_.least_delay_us, options_.most_delay_us); }
+  void Open(Method method, const Node& from, const Node& to, const std::shared_ptr<End>& end);  // on a new connection
   void Carry(const Direction& direction, std::function<void()> arrival);
   bool IsLost(const Call& call, bool to_client) const;
   void WatchDead(int64_t connection);

@@ -41,6 +41,7 @@ void Promises::Heard(const Call& call, bool to_client, const std::string& messag
     case Method::kUpload: return HeardUpload(call, to_client, message);
     case Method::kDownload: return HeardDownload(call, to_client, message);
     case Method::kFollow:
+    case Method::kReplicate:
     case Method::kDescribe: return;
   }
 }
@@ -65,7 +66,8 @@ void Promises::HeardControl(const Call& call, bool to_client, const std::string&
     if (now < last) Break(absl::StrCat(what, " of ", key, " fell from ", last, " to ", now));
     last = now;
   };
-  const std::string between = absl::StrCat(call.client_node, " at ", call.server_node);
+  const std::string between =
+      absl::StrCat(call.client_node, " at shard ", call.server_node.substr(call.server_node.size() - 1));
   rises(epochs_, between, welcome.epoch(), "the epoch");
   rises(generations_, between, welcome.generation(), "the model's generation");
   rises(stays_, between, welcome.stay(), "the stay");
@@ -79,7 +81,7 @@ void Promises::HeardControl(const Call& call, bool to_client, const std::string&
   // A contribution that was acknowledged before the site asked stays admitted.
   const auto& acknowledged = calls_[call.number].acknowledged;
   for (const auto& [fragment, base] : acknowledged) {
-    const bool owned = absl::StrCat("hub", fragment % shards_) == call.server_node;
+    const bool owned = fragment % shards_ == call.server_node.back() - '0';
     if (!owned || !welcome.resumed() || welcome.last_admitted(fragment) >= base) continue;
     Break(absl::StrCat(call.server_node, " welcomes ", call.client_node, " back as if it had admitted of fragment ",
                        fragment, " base ", welcome.last_admitted(fragment), ", and had acknowledged ", base));

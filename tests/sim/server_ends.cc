@@ -111,6 +111,9 @@ void Network::Accept(const std::shared_ptr<Call>& call) {
     case Method::kDescribe:
       return serve(std::make_shared<DescribeServerEnd>(listener.process, listener.server),
                    [](auto& end) { end.Answer(); });
+    case Method::kReplicate:
+      return serve(std::make_shared<ServerEnd>(listener.process),
+                   [listener](auto& end) { end.Bind(listener.server->NewReplicate()); });
     case Method::kDownload:
       return serve(std::make_shared<ServerEnd>(listener.process),
                    [listener](auto& end) { end.Bind(listener.server->NewDownload()); });

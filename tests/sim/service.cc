@@ -15,7 +15,10 @@
 #include "formats/run_yaml.h"
 #include "server/calls/reactors.h"
 #include "server/run/membership_follower.h"
+#include "server/run/run_parts.h"
+#include "transport/first_address.h"
 #include "transport/grpc_link.h"
+#include "transport/messages.h"
 #include "transport/sharded_link.h"
 #include "worker/loop/site_loop.h"
 #include "worker/site/checkpoint_store.h"
@@ -138,6 +141,7 @@ namespace {
 
 constexpr auto kTick = milliseconds(20);
 constexpr auto kStartAgain = std::chrono::seconds(1);
+constexpr auto kHandOver = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -216,21 +220,85 @@ class CoordinatorServer final : public Server {
   CallReactor* NewFollow() override { return server::NewFollowReactor(coordinator_, gate_, {}); }
   CallReactor* NewUpload() override { return server::NewUploadReactor(coordinator_, gate_, {}); }
   CallReactor* NewDownload() override { return server::NewDownloadReactor(coordinator_, gate_, {}); }
+  CallReactor* NewReplicate() override { return server::NewReplicateReactor(coordinator_, gate_, {}); }
 
  private:
   server::RunExchange* const coordinator_;
   server::Gate* const gate_;
 };
 
+class StandbyServer final : public Server {
+ public:
+  StandbyServer(server::CallService* service, server::Standby* standby) : service_(*service), standby_(*standby) {}
+
+  grpc::Status Describe(const v1::DescribeRequest& request, v1::RunDescription* description) override {
+    const absl::StatusOr<v1::RunDescription> described = standby_.Describe(request);
+    if (described.ok()) *description = *described;
+    return server::ToGrpc(described.status());
+  }
+  CallReactor* NewControl() override { return New("Control"); }
+  CallReactor* NewFollow() override { return New("Follow"); }
+  CallReactor* NewUpload() override { return New("Upload"); }
+  CallReactor* NewDownload() override { return New("Download"); }
+  CallReactor* NewReplicate() override { return New("Replicate"); }
+
+ private:
+  CallReactor* New(const char* call) { return service_.Begin(server::CallService::Path(call), {}); }
+
+  server::CallService& service_;
+  server::Standby& standby_;
+};
+
+core::Address AddressOf(const Node& node) { return {.host = node, .port = 1}; }
+
+class CallsOverNetwork final : public server::CoordinatorCalls {
+ public:
+  CallsOverNetwork(Network& network, std::shared_ptr<Process> process, Node node)
+      : network_(network), process_(std::move(process)), node_(std::move(node)) {}
+
+  absl::StatusOr<transport::Asked> Ask(const std::vector<core::Address>& addresses, bool starts) override {
+    transport::Asked asked;
+    for (const core::Address& address : addresses) {
+      v1::DescribeRequest request;
+      request.mutable_context()->set_protocol(transport::kProtocol);
+      request.set_starts(starts);
+      v1::RunDescription run;
+      if (network_.Describe(process_, node_, address.host, request, run).ok()) {
+        transport::Note(address, run, asked);
+      } else {
+        asked.silent.push_back(address);
+      }
+    }
+    return asked;
+  }
+  absl::StatusOr<std::unique_ptr<server::ReplicateCall>> Replicate(const core::Address& leader,
+                                                                   grpc::ClientContext& context) override {
+    return network_.Replicate(process_, node_, leader.host, cancels_[&context]);
+  }
+  void Cancel(grpc::ClientContext& context) override { cancels_.at (&context)(); }
+
+ private:
+  Network& network_;
+  const std::shared_ptr<Process> process_;
+  const Node node_;
+  std::map<const grpc::ClientContext*, std::function<void()>> cancels_;
+};
+
 }  // namespace
 
 CoordinatorProgram::CoordinatorProgram(Machine* machine, Network* network, const core::RunConfig& config,
-                                       const core::Shard& shard, const std::string& disk_folder)
-    : Program(machine, network, NodeOf(shard.index), disk_folder), config_(config), shard_(shard) {}
+                                       Coordinators* all, Node node, const std::string& disk_folder)
+    : Program(machine, network, std::move(node), disk_folder),
+      config_(config),
+      all_(*all),
+      serialized_(formats::SerializeRunConfig(config)) {}
 
 void CoordinatorProgram::Forget() {
   coordinator_ = nullptr;
+  standby_ = nullptr;
+  promotes_ = 0;
   if (std::exchange(began_, false)) log_.Ended(disk().promised());
+  if (std::exchange(heard_, false)) needed_ = log_.last();
 }
 
 void CoordinatorProgram::Crash() {
@@ -251,58 +319,136 @@ std::string CoordinatorProgram::Refused(const absl::Status& status, const Disk::
   return status.ToString();
 }
 
+server::JournalOptions CoordinatorProgram::Options() const {
+  return {.directory = disk().path(),
+          .run_config = serialized_,
+          .keep = config_.checkpoint.keep,
+          .max_update_log_bytes = config_.checkpoint.max_update_log_bytes,
+          .min_free_bytes = 0,
+          .new_lineage = false,
+          .shard = shard_,
+          .segment_bytes = 16 << 10,
+          .accept = [this](const std::string&, bool) { return serialized_; },
+          .failed = nullptr};
+}
+
 std::string CoordinatorProgram::Main(const std::shared_ptr<Process>& process) {
-  const std::string serialized = formats::SerializeRunConfig(config_);
   const auto gate = server::Gate::Create({});
   if (!gate.ok()) return gate.status().ToString();
-  const Disk::Contents before = disk().synced();
-  const auto journal = server::Journal::Open({.directory = disk().path(),
-                                              .run_config = serialized,
-                                              .keep = config_.checkpoint.keep,
-                                              .max_update_log_bytes = config_.checkpoint.max_update_log_bytes,
-                                              .min_free_bytes = 0,
-                                              .new_lineage = false,
+  CallsOverNetwork calls(network_, process, node());
+  std::optional<core::Address> standby_of;
+  if (node() == Coordinators::StandbyOf(shard_.index)) standby_of = AddressOf(Coordinators::NodeOf(shard_.index));
+  const auto leader = server::LeaderElsewhere(disk().path(), AddressOf(node()).Text(), standby_of, calls);
+  if (!leader.ok()) return leader.status().ToString();
+  if (*leader) {
+    if (std::string why = StandBy(process, **gate, **leader, calls); !why.empty()) return why;
+  }
+  return Lead(process, **gate, calls);
+}
+
+// Until it is promoted: then there is no reason to end.
+std::string CoordinatorProgram::StandBy(const std::shared_ptr<Process>& process, server::Gate& gate,
+                                        const core::Address& leader, server::CoordinatorCalls& calls) {
+  const auto standby = server::Standby::Open({.state_dir = disk().path(),
+                                              .leader = leader,
+                                              .others = &calls,
+                                              .run_id = config_.run_id,
+                                              .run_config = serialized_,
                                               .shard = shard_,
-                                              .segment_bytes = 16 << 10,
-                                              .accept = [&](const std::string&, bool) { return serialized; },
-                                              .failed = nullptr});
+                                              .start = [this] { return Options(); }});
+  if (!standby.ok()) return standby.status().ToString();
+  log_ = LogPromise();  // its directory becomes a copy
+  const auto service = server::NewStandbyService(
+      standby->get(), [] { return std::string(); }, &gate);
+  network_.Listen(node(),
+                  {.process = process, .server = std::make_shared<StandbyServer>(service.get(), standby->get())});
+  absl::Status status = (*standby)->Follow(AddressOf(node()).Text(), "", "");
+  standby_ = standby->get();
+  while (!(*standby)->promoted() && status.ok()) {
+    status = (*standby)->status();
+    core::SleepUntil(machine_.Now() + kTick);
+    gate.Tick();
+  }
+  standby_ = nullptr;
+  network_.Close(node());
+  network_.BreakAll(*process);
+  while (network_.Serves(*process) || promotes_ > 0) core::SleepUntil(machine_.Now() + kTick);
+  return status.ok() ? "" : status.ToString();
+}
+
+void CoordinatorProgram::Promote(bool leader_is_stopped) {
+  Do([this, leader_is_stopped] {
+    if (standby_ == nullptr) return;
+    ++promotes_;
+    const absl::Status promoted = standby_->Promote(leader_is_stopped);
+    --promotes_;
+    machine_.Log(absl::StrCat(node(), promoted.ok() ? " is promoted" : " is not promoted"));
+  });
+}
+
+bool CoordinatorProgram::HasAllOf(const CoordinatorProgram& leader) const {
+  return standby_ != nullptr && LogPromise::LastMark(disk().synced()) >= leader.needed_;
+}
+
+std::string CoordinatorProgram::Lead(const std::shared_ptr<Process>& process, server::Gate& gate,
+                                     server::CoordinatorCalls& calls) {
+  const Disk::Contents before = disk().synced();
+  const auto journal = server::Journal::Open(Options());
   if (!journal.ok()) return Refused(journal.status(), before);
-  machine_.Log(absl::StrCat(node(), " begins epoch ", (*journal)->identity().epoch));
-  if ((*journal)->identity().epoch <= epoch_)
-    return absl::StrCat("epoch ", (*journal)->identity().epoch, " after epoch ", epoch_);
+  const uint64_t epoch = (*journal)->identity().epoch;
+  machine_.Log(absl::StrCat(node(), " begins epoch ", epoch));
+  if (epoch <= epoch_) return absl::StrCat("epoch ", epoch, " after epoch ", epoch_);
+  if (!all_.epochs.insert(epoch).second) return absl::StrCat("two lives have epoch ", epoch);
   const bool repaired = !(*journal)->identity().repaired.empty();
   if (std::string wrong = log_.Started(before, disk().synced(), repaired); !wrong.empty()) return wrong;
   began_ = true;
   repaired_ += repaired;
   absl::StatusOr<server::StoredRun> stored = (*journal)->Load();
   if (!stored.ok()) return stored.status().ToString();
-  const auto coordinator = server::RunExchange::Create(
-      {.config = config_, .run_config = serialized, .config_json = "{}", .shard = shard_, .lead = NodeOf(0)},
-      journal->get(), *std::move(stored));
+  const auto coordinator = server::RunExchange::Create({.config = config_,
+                                                        .run_config = serialized_,
+                                                        .config_json = "{}",
+                                                        .shard = shard_,
+                                                        .lead = Coordinators::NodeOf(0)},
+                                                       journal->get(), *std::move(stored));
   if (!coordinator.ok()) return coordinator.status().ToString();
-  epoch_ = (*journal)->identity().epoch;
+  epoch_ = epoch;
   network_.Listen(node(),
-                  {.process = process, .server = std::make_shared<CoordinatorServer>(coordinator->get(), gate->get())});
+                  {.process = process, .server = std::make_shared<CoordinatorServer>(coordinator->get(), &gate)});
   std::optional<server::MembershipFollower> follower;
   if (!shard_.leads()) {
     server::MembershipFollowerOptions options;
-    options.lead = {.host = NodeOf(0), .port = 1};
+    options.lead = AddressOf(Coordinators::NodeOf(0));
     options.shard = shard_;
     options.run_id = config_.run_id;
-    follower.emplace(std::move(options), network_.MakeWire(process, node(), NodeOf(0)), coordinator->get());
+    follower.emplace(std::move(options), network_.MakeWire(process, node(), Coordinators::Nodes(0, all_.mirrored)),
+                     coordinator->get());
+  }
+  std::optional<server::LeaderWatch> watch;
+  if (all_.mirrored) {
+    watch.emplace(**journal, calls, [&](const absl::Status& deposed) { (*coordinator)->Fail(deposed); });
   }
   coordinator_ = coordinator->get();
   while ((*coordinator)->status().ok()) {
     core::SleepUntil(machine_.Now() + kTick);
     (*coordinator)->Tick();
-    (*gate)->Tick();
+    gate.Tick();
+    const std::string deposed =
+        (*coordinator)->View([](const server::RunParts& run) { return run.admission.strangers.WhyDeposed(); });
+    if (!deposed.empty()) (*coordinator)->Fail(absl::FailedPreconditionError(deposed));
   }
   coordinator_ = nullptr;
-  network_.Close(node());
+  watch.reset();
   follower.reset();
+  const auto until = machine_.Now() + kHandOver;
+  const bool hands_over = absl::IsAborted((*journal)->status());
+  while (hands_over && !(*journal)->mirrors().all().empty() && machine_.Now() < until) {
+    core::SleepUntil(machine_.Now() + kTick);
+  }
+  network_.Close(node());
   network_.BreakAll(*process);
   while (network_.Serves(*process)) core::SleepUntil(machine_.Now() + kTick);
-  return (*coordinator)->status().ToString();
+  return hands_over ? kHandedOver : (*coordinator)->status().ToString();
 }
 
 void CoordinatorProgram::Command(std::function<void(server::RunExchange&)> command) {
@@ -313,9 +459,13 @@ void CoordinatorProgram::Command(std::function<void(server::RunExchange&)> comma
 
 // ---- A site ----
 
-SiteProgram::SiteProgram(Machine* machine, Network* network, core::SiteId site, int shards,
+SiteProgram::SiteProgram(Machine* machine, Network* network, core::SiteId site, int shards, bool mirrored,
                          const core::SyntheticConfig* model, Ledger* ledger, const std::string& disk_folder)
-    : Program(machine, network, std::move(site), disk_folder), shards_(shards), model_(model), ledger_(ledger) {}
+    : Program(machine, network, std::move(site), disk_folder),
+      shards_(shards),
+      mirrored_(mirrored),
+      model_(model),
+      ledger_(ledger) {}
 
 void SiteProgram::Quit() {
   Do([this] {
@@ -326,11 +476,11 @@ void SiteProgram::Quit() {
 std::unique_ptr<transport::SessionLink> SiteProgram::MakeLink(const std::shared_ptr<Process>& process) {
   std::vector<std::unique_ptr<transport::ShardLink>> links;
   for (int i = 0; i < shards_; ++i) {
-    const Node hub = CoordinatorProgram::NodeOf(i);
+    const Node hub = Coordinators::NodeOf(i);
     links.push_back(std::make_unique<transport::GrpcLink>(
         transport::LinkOptions{
             .coordinator = {hub, 1}, .channel = {}, .site = node(), .shard = {i, shards_}, .channels = 2},
-        network_.MakeWire(process, node(), hub)));
+        network_.MakeWire(process, node(), Coordinators::Nodes(i, mirrored_))));
   }
   if (shards_ == 1) return std::move(links.front());
   return std::make_unique<transport::ShardedLink>(std::move(links));

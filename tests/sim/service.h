@@ -5,12 +5,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/run_config.h"
+#include "server/calls/gate.h"
 #include "server/run/run_exchange.h"
+#include "server/standby/standby.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/ledger.h"
 #include "tests/sim/machine.h"
@@ -40,6 +43,8 @@ class LogPromise {
  public:
   // The end of a life that had begun a file of its own. `promised`: what was synced, as if nothing had been damaged.
   void Ended(const Disk::Contents& promised);
+  static uint64_t LastMark(const Disk::Contents& files);  // of high_water
+  uint64_t last() const { return acknowledged_.empty() ? 0 : acknowledged_.back().sequence; }
   // Whether acknowledged records are gone from what the next start finds, and nothing tells.
   bool LostWithoutATrace(const Disk::Contents& found) const;
   // A start has gone on from `found`; `said`: that it has made something good. Returns the wrong in it; "": none.
@@ -56,7 +61,6 @@ class LogPromise {
 
   static std::vector<Record> RecordsOf(std::string_view file);
   bool IsWhole(const Disk::Contents& found) const;
-  static uint64_t LastMark(const Disk::Contents& files);
   static uint64_t LastFrame(const Disk::Contents& files);
 
   std::string name_;  // the file that the acknowledged records were read from
@@ -107,16 +111,38 @@ class Program {
   int64_t lives_ = 0;
 };
 
+// A shard's coordinators: one, or two of which the second is started as the first one's standby.
+struct Coordinators {
+  core::Shard shard;
+  bool mirrored = false;
+  std::set<uint64_t> epochs;  // that lives have had: no two have the same
+  bool both_led = false;      // at the last look
+
+  static Node NodeOf(int shard) { return "hub" + std::to_string(shard); }
+  static Node StandbyOf(int shard) { return "mirror" + std::to_string(shard); }
+  static int ShardOf(const Node& node) { return node.back() - '0'; }
+  static std::vector<Node> Nodes(int shard, bool mirrored) {
+    return mirrored ? std::vector{NodeOf(shard), StandbyOf(shard)} : std::vector{NodeOf(shard)};
+  }
+};
+
 class CoordinatorProgram final : public Program {
  public:
-  CoordinatorProgram(Machine* machine, Network* network, const core::RunConfig& config, const core::Shard& shard,
+  static constexpr const char* kHandedOver = "the run is handed over";
+
+  CoordinatorProgram(Machine* machine, Network* network, const core::RunConfig& config, Coordinators* all, Node node,
                      const std::string& disk_folder);
-  static Node NodeOf(int shard) { return "hub" + std::to_string(shard); }
 
-  // A command of causewayctl, if it serves.
+  // A command of causewayctl, if it leads.
   void Command(std::function<void(server::RunExchange&)> command);
+  // causewayctl promote, if it is a standby.
+  void Promote(bool leader_is_stopped);
 
-  server::RunExchange* coordinator() const { return coordinator_; }  // nullptr: not while it serves
+  server::RunExchange* coordinator() const { return coordinator_; }    // nullptr: not while it leads
+  bool leads() const { return running() && coordinator_ != nullptr; }  // or has ended within the last tick
+  // As a standby it has all of the leader's log that a site has heard of: a promotion loses nothing.
+  bool HasAllOf(const CoordinatorProgram& leader) const;
+  void NoteHeard() { heard_ = true; }  // a site was welcomed by this life
   // Starts that made damage good, and crashes whose damage no start could see: those are undone.
   int64_t repaired() const { return repaired_; }
   int64_t untraceable() const { return untraceable_; }
@@ -126,11 +152,21 @@ class CoordinatorProgram final : public Program {
   void Forget() override;
   void Crash() override;
   std::string Refused(const absl::Status& status, const Disk::Contents& before) const;
+  std::string StandBy(const std::shared_ptr<Process>& process, server::Gate& gate, const core::Address& leader,
+                      server::CoordinatorCalls& calls);
+  std::string Lead(const std::shared_ptr<Process>& process, server::Gate& gate, server::CoordinatorCalls& calls);
+  server::JournalOptions Options() const;
 
   const core::RunConfig config_;
-  const core::Shard shard_;
+  Coordinators& all_;
+  const core::Shard shard_ = all_.shard;
+  const std::string serialized_;
   server::RunExchange* coordinator_ = nullptr;
-  uint64_t epoch_ = 0;  // the last one that served
+  server::Standby* standby_ = nullptr;
+  int promotes_ = 0;     // commands that run
+  bool heard_ = false;   // a site has heard of what this life has committed
+  uint64_t needed_ = 0;  // the last record of its lives that were heard of
+  uint64_t epoch_ = 0;   // the last one that served
   LogPromise log_;
   bool began_ = false;  // this life has a file of the log
   int64_t repaired_ = 0;
@@ -140,8 +176,8 @@ class CoordinatorProgram final : public Program {
 class SiteProgram final : public Program {
  public:
   // `model`: what its trainer makes, where the run does not say it. It and the ledger outlive the program.
-  SiteProgram(Machine* machine, Network* network, core::SiteId site, int shards, const core::SyntheticConfig* model,
-              Ledger* ledger, const std::string& disk_folder);
+  SiteProgram(Machine* machine, Network* network, core::SiteId site, int shards, bool mirrored,
+              const core::SyntheticConfig* model, Ledger* ledger, const std::string& disk_folder);
 
   const core::SyntheticConfig& used() const { return used_; }  // the model that its last life brought
   void Quit();                                                 // as SIGTERM: it leaves, and is started again
@@ -155,6 +191,7 @@ class SiteProgram final : public Program {
   std::unique_ptr<transport::SessionLink> MakeLink(const std::shared_ptr<Process>& process);
 
   const int shards_;
+  const bool mirrored_;
   const core::SyntheticConfig* const model_;
   core::SyntheticConfig used_;
   Ledger* const ledger_;

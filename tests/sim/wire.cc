@@ -124,40 +124,59 @@ class BlockingEnd final : public End {
   std::optional<grpc::Status> finished_;
 };
 
-using FollowEnd = BlockingEnd<v1::FollowMessage, v1::MembershipUpdate>;
-
-class BlockingFollow final : public transport::FollowCall {
+template <typename Request, typename Response>
+class BlockingStream final : public grpc::ClientReaderWriterInterface<Request, Response> {
  public:
-  explicit BlockingFollow(std::shared_ptr<FollowEnd> end) : end_(std::move(end)) {}
+  explicit BlockingStream(std::shared_ptr<BlockingEnd<Request, Response>> end) : end_(std::move(end)) {}
 
   void WaitForInitialMetadata() override {}
   bool WritesDone() override { return true; }
   grpc::Status Finish() override { return end_->Finish(); }
-  bool Write(const v1::FollowMessage& message, grpc::WriteOptions) override { return end_->Write(message); }
+  bool Write(const Request& message, grpc::WriteOptions) override { return end_->Write(message); }
   bool NextMessageSize(uint32_t*) override { return false; }
-  bool Read(v1::MembershipUpdate* update) override { return end_->Read(update); }
+  bool Read(Response* message) override { return end_->Read(message); }
 
  private:
-  const std::shared_ptr<FollowEnd> end_;
+  const std::shared_ptr<BlockingEnd<Request, Response>> end_;
 };
+
+using FollowEnd = BlockingEnd<v1::FollowMessage, v1::MembershipUpdate>;
+using ReplicateEnd = BlockingEnd<v1::ReplicateMessage, v1::ReplicateReply>;
 
 class SimulatedWire final : public transport::Wire {
  public:
-  SimulatedWire(Network* network, std::shared_ptr<Process> process, Node from, Node to)
-      : network_(*network), process_(std::move(process)), from_(std::move(from)), to_(std::move(to)) {}
+  SimulatedWire(Network* network, std::shared_ptr<Process> process, Node from, std::vector<Node> nodes)
+      : network_(*network), process_(std::move(process)), from_(std::move(from)), nodes_(std::move(nodes)) {}
 
   grpc::Status Describe(const core::SiteId& site, absl::FunctionRef<bool()>, v1::RunDescription& description) override {
-    auto end = std::make_shared<BlockingEnd<v1::DescribeRequest, v1::RunDescription>>(process_);
-    Open(Method::kDescribe, end);
+    Dial();
     v1::DescribeRequest request;
     request.mutable_context()->set_protocol(transport::kProtocol);
     request.mutable_context()->set_site(site);
-    end->Write(request);
-    if (end->Read(&description)) {
-      v1::RunDescription more;
-      end->Read(&more);
+    return network_.Describe(process_, from_, to_, request, description);
+  }
+
+  // To the one that leads in the latest epoch; where none does, to the next that answers.
+  void Dial() override {
+    if (nodes_.size() == 1) return;
+    std::optional<size_t> leader, next;
+    uint64_t epoch = 0;
+    const size_t at = std::ranges::find(nodes_, to_) - nodes_.begin();
+    for (size_t i = 1; i <= nodes_.size(); ++i) {
+      const size_t node = (at + i) % nodes_.size();
+      v1::DescribeRequest request;
+      request.mutable_context()->set_protocol(transport::kProtocol);
+      v1::RunDescription description;
+      if (!network_.Describe(process_, from_, nodes_[node], request, description).ok()) continue;
+      if (!next) next = node;
+      if (!description.standby_of().empty() || description.epoch() <= epoch) continue;
+      leader = node;
+      epoch = description.epoch();
     }
-    return end->Finish();
+    if (!leader) leader = next;
+    if (!leader || nodes_[*leader] == to_) return;
+    to_ = nodes_[*leader];
+    connections_.clear();
   }
 
   bool AwaitConnected(Clock::TimePoint until) override {
@@ -175,10 +194,11 @@ class SimulatedWire final : public transport::Wire {
   }
   void Redial(int channel) override { connections_.erase(channel); }
   std::unique_ptr<transport::FollowCall> Follow(grpc::ClientContext& context) override {
+    Dial();
     auto end = std::make_shared<FollowEnd>(process_);
     ends_[&context] = end;
     Open(Method::kFollow, end);
-    return std::make_unique<BlockingFollow>(end);
+    return std::make_unique<BlockingStream<v1::FollowMessage, v1::MembershipUpdate>>(end);
   }
   void Cancel(grpc::ClientContext& context) override {
     const auto found = ends_.find(&context);
@@ -236,7 +256,9 @@ class SimulatedWire final : public transport::Wire {
 
   Network& network_;
   const std::shared_ptr<Process> process_;
-  const Node from_, to_;
+  const Node from_;
+  const std::vector<Node> nodes_;
+  Node to_ = nodes_.front();
   std::map<const grpc::ClientContext*, std::shared_ptr<End>> ends_;  // until the call is over
   std::map<int, int64_t> connections_;                               // by channel
 };
@@ -244,8 +266,38 @@ class SimulatedWire final : public transport::Wire {
 }  // namespace
 
 std::unique_ptr<transport::Wire> Network::MakeWire(const std::shared_ptr<Process>& process, const Node& from,
-                                                   const Node& to) {
+                                                   const std::vector<Node>& to) {
   return std::make_unique<SimulatedWire>(this, process, from, to);
+}
+
+void Network::Open(Method method, const Node& from, const Node& to, const std::shared_ptr<End>& end) {
+  auto call = std::make_shared<Call>(this, NextCall(), method, from, to);
+  call->connection = Connect(from, to, method);
+  Open(call, end);
+}
+
+grpc::Status Network::Describe(const std::shared_ptr<Process>& process, const Node& from, const Node& to,
+                               const v1::DescribeRequest& request, v1::RunDescription& description) {
+  auto end = std::make_shared<BlockingEnd<v1::DescribeRequest, v1::RunDescription>>(process);
+  Open(Method::kDescribe, from, to, end);
+  machine_.After(std::chrono::seconds(5), [late = std::weak_ptr(end)] {
+    const auto open = late.lock();
+    if (open && open->process()->alive()) open->Break({grpc::StatusCode::DEADLINE_EXCEEDED, "no answer within 5 s"});
+  });
+  end->Write(request);
+  if (end->Read(&description)) {
+    v1::RunDescription more;
+    end->Read(&more);
+  }
+  return end->Finish();
+}
+
+std::unique_ptr<Network::ReplicateCall> Network::Replicate(const std::shared_ptr<Process>& process, const Node& from,
+                                                           const Node& to, std::function<void()>& cancel) {
+  auto end = std::make_shared<ReplicateEnd>(process);
+  Open(Method::kReplicate, from, to, end);
+  cancel = [end] { end->Break(kCancelled); };
+  return std::make_unique<BlockingStream<v1::ReplicateMessage, v1::ReplicateReply>>(end);
 }
 
 }  // namespace causeway::sim

@@ -150,23 +150,35 @@ World::World(uint64_t seed, const std::string& folder) : machine_(seed), network
   leases_ = std::make_unique<Leases>(milliseconds(config_.membership.lease_ms));
   network_.Observe([this](const Call& call, bool to_client, const std::string& message) {
     promises_->Heard(call, to_client, message);
-    if (call.method != Method::kControl || call.server_node != CoordinatorProgram::NodeOf(0)) return;
+    if (call.method != Method::kControl) return;
     v1::CoordinatorMessage answered;
-    if (to_client && answered.ParseFromString(message) && answered.has_welcome()) welcomed_.insert(call.number);
+    const bool welcomes = to_client && answered.ParseFromString(message) && answered.has_welcome();
+    for (const auto& hub : hubs_) {
+      if (welcomes && hub->node() == call.server_node) hub->NoteHeard();
+    }
+    if (Coordinators::ShardOf(call.server_node) != 0) return;
+    if (welcomes) welcomed_.insert(call.number);
     v1::SiteMessage said;
     if (to_client || !welcomed_.contains(call.number) || !said.ParseFromString(message)) return;
     if (!said.has_progress()) return;
     const Clock::TimePoint now = machine_.Now();
     leases_->Heard(call.client_node, now - milliseconds(said.progress().unheard_ms()), now);
   });
+  // Drawn from what was drawn, so that a seed's other choices stay.
+  mirrored_ = !damages_ && (config_.sync.sync_every + fault_every_ms_) % 3 == 0;
   for (int i = 0; i < shards_; ++i) {
-    hubs_.push_back(
-        std::make_unique<CoordinatorProgram>(&machine_, &network_, config_, core::Shard{i, shards_}, folder));
+    coordinators_.push_back({.shard = {i, shards_}, .mirrored = mirrored_});
+  }
+  for (int i = 0; i < shards_; ++i) {
+    for (const Node& node : Coordinators::Nodes(i, mirrored_)) {
+      hubs_.push_back(std::make_unique<CoordinatorProgram>(&machine_, &network_, config_,
+                                                           &coordinators_[static_cast<size_t>(i)], node, folder));
+    }
   }
   const int64_t sites = machine_.chance().Between(1, 4);
   for (int64_t i = 0; i < sites; ++i) {
     sites_.push_back(std::make_unique<SiteProgram>(&machine_, &network_, std::string(1, static_cast<char>('a' + i)),
-                                                   shards_, &model_, &promises_->ledger(), folder));
+                                                   shards_, mirrored_, &model_, &promises_->ledger(), folder));
   }
   const auto watch = [this](Program& program) {
     program.ended = [this](const Node& node, const std::string& why) {
@@ -177,7 +189,7 @@ World::World(uint64_t seed, const std::string& folder) : machine_(seed), network
                             absl::StrContains(why, "No space left") || absl::StrContains(why, "Input/output error") ||
                             absl::StrContains(why, "full") ||
                             absl::StrContains(why, "is in the run already and alive") ||
-                            absl::StrContains(why, "disk I/O error");
+                            absl::StrContains(why, "disk I/O error") || why == CoordinatorProgram::kHandedOver;
       if (!expected) wrong_ends_.push_back(node + ": " + why);
     };
   };
@@ -224,8 +236,17 @@ void World::Damage(Program& program, const std::string& mostly) {
                            .mostly = mostly};
 }
 
+// The one of a shard's two that leads; where none does, the one that is to lead first.
+CoordinatorProgram& World::LeaderOf(int shard) {
+  const auto first = static_cast<size_t>(shard) * (mirrored_ ? 2 : 1);
+  return mirrored_ && hubs_[first + 1]->leads() ? *hubs_[first + 1] : *hubs_[first];
+}
+
+// Where there are standbys no site: one that was killed has forgotten which epoch it has seen since its checkpoint, and
+// a former leader takes its word for that.
 Program& World::AnyProgram() {
-  const auto index = static_cast<size_t>(machine_.chance().Below(static_cast<int64_t>(hubs_.size() + sites_.size())));
+  const size_t programs = hubs_.size() + (mirrored_ ? 0 : sites_.size());
+  const auto index = static_cast<size_t>(machine_.chance().Below(static_cast<int64_t>(programs)));
   if (index < hubs_.size()) return *hubs_[index];
   return *sites_[index - hubs_.size()];
 }
@@ -240,7 +261,7 @@ void World::NextFault() {
 
 void World::OneFault() {
   Chance& chance = machine_.chance();
-  CoordinatorProgram& coordinator = *hubs_[static_cast<size_t>(chance.Below(shards_))];
+  CoordinatorProgram& coordinator = LeaderOf(static_cast<int>(chance.Below(shards_)));
   const Node& hub = coordinator.node();
   SiteProgram& trainer = *sites_[static_cast<size_t>(chance.Below(static_cast<int64_t>(sites_.size())))];
   const Node& site = trainer.node();
@@ -250,15 +271,24 @@ void World::OneFault() {
   };
   const bool kills = damages_ && chance.OneIn(3);
   Program& program = kills && chance.OneIn(2) ? coordinator : AnyProgram();
+  if (mirrored_ && chance.OneIn(6)) {
+    CoordinatorProgram& standby = StandbyOf(coordinator);
+    if (!coordinator.leads() || !standby.running()) return;
+    if (chance.OneIn(2)) {
+      count("handovers", standby.node());
+      return standby.Promote(/*leader_is_stopped=*/false);
+    }
+    return LoseLeader(coordinator, standby);
+  }
   switch (kills ? 0 : chance.Below(16)) {
     case 0:
     case 1:
     case 2:
       if (!program.running()) return;
       count("kills", program.node());
-      if (&program == hubs_[0].get()) leases_->Died(machine_.Now());
+      if (&program == &LeaderOf(0)) leases_->Died(machine_.Now());
       program.KillFor(milliseconds(chance.Between(0, 3000)));
-      if (chance.OneIn(8) && !absl::StartsWith(program.node(), "hub")) {
+      if (chance.OneIn(8) && dynamic_cast<SiteProgram*>(&program) != nullptr) {
         count("lost disks", program.node());
         program.disk().Lose();
       }
@@ -272,15 +302,19 @@ void World::OneFault() {
     case 6: count("blocks", site); return network_.Block(site, hub, milliseconds(chance.Between(50, 9000)));
     case 7: count("blocks", site); return network_.Block(hub, site, milliseconds(chance.Between(50, 9000)));
     case 8: count("delays", ""); return network_.set_most_delay_us(chance.Between(300, 400'000));
-    case 9: count("quits", site); return trainer.Quit();
+    case 9: {
+      if (mirrored_) return;
+      count("quits", site);
+      return trainer.Quit();
+    }
     case 10:
       count("drains", site);
-      return hubs_[0]->Command([site](server::RunExchange& coordinator) {
+      return LeaderOf(0).Command([site](server::RunExchange& coordinator) {
         coordinator.Ask(server::input::Drain{site}).status().IgnoreError();
       });
     case 11:
       count("pauses", "");
-      hubs_[0]->Command([](server::RunExchange& coordinator) {
+      LeaderOf(0).Command([](server::RunExchange& coordinator) {
         coordinator.Ask(server::input::ChangeRun{v1::ChangeRunRequest::PAUSE}).status().IgnoreError();
       });
       machine_.After(milliseconds(chance.Between(100, 5000)), [this] { Resume(); });
@@ -289,7 +323,7 @@ void World::OneFault() {
     case 14: {
       count("sets", "");
       const std::string lr = absl::StrCat("0.", chance.Between(1, 9));
-      return hubs_[0]->Command([lr](server::RunExchange& coordinator) {
+      return LeaderOf(0).Command([lr](server::RunExchange& coordinator) {
         v1::ChangeSettingsRequest request;
         request.add_changes()->set_key("outer.lr");
         request.mutable_changes(0)->set_value(lr);
@@ -309,6 +343,50 @@ void World::OneFault() {
       return;
     }
   }
+}
+
+CoordinatorProgram& World::StandbyOf(const CoordinatorProgram& leader) {
+  const size_t at = std::ranges::find(hubs_, &leader, &std::unique_ptr<CoordinatorProgram>::get) - hubs_.begin();
+  return *hubs_[at ^ 1];
+}
+
+// The leader's machine is gone, sometimes after starts that no site has heard of. The operator promotes the standby once
+// it answers, if it has all that was heard of; otherwise the machine comes back. A supervisor starts the former leader
+// some seconds after that.
+void World::LoseLeader(CoordinatorProgram& leader, CoordinatorProgram& standby) {
+  ++counts_["lost leaders"];
+  machine_.Log("fault lost leader " + leader.node());
+  if (&leader == &LeaderOf(0)) leases_->Died(machine_.Now());
+  leader.Kill();
+  const bool again = machine_.chance().OneIn(3);
+  if (again) leader.Start();
+  machine_.After(milliseconds(machine_.chance().Between(5, 300)), [this, again, &leader, &standby] {
+    if (again && leader.running()) leader.Kill();
+    WaitToPromote(leader, standby, machine_.Now() + std::chrono::seconds(20));
+  });
+}
+
+void World::WaitToPromote(CoordinatorProgram& leader, CoordinatorProgram& standby, Clock::TimePoint until) {
+  if (leader.running()) return;
+  if (standby.leads()) {
+    ++counts_["promotions"];
+    return leader.StartIn(milliseconds(machine_.chance().Between(0, 4000)));
+  }
+  if (machine_.Now() >= until || !faults_on_) return leader.Start();
+  if (standby.HasAllOf(leader)) standby.Promote(/*leader_is_stopped=*/true);
+  machine_.After(std::chrono::seconds(1), [this, &leader, &standby, until] { WaitToPromote(leader, standby, until); });
+}
+
+// Two of a shard may never lead at the same time.
+void World::WatchLeaders() {
+  for (int i = 0; mirrored_ && i < shards_; ++i) {
+    const auto first = static_cast<size_t>(i) * 2;
+    const bool both = hubs_[first]->leads() && hubs_[first + 1]->leads();
+    if (std::exchange(coordinators_[static_cast<size_t>(i)].both_led, both) && both) {
+      wrong_ends_.push_back(absl::StrCat(hubs_[first]->node(), " and ", hubs_[first + 1]->node(), " lead"));
+    }
+  }
+  machine_.After(milliseconds(50), [this] { WatchLeaders(); });
 }
 
 void World::Die(const SiteProgram& site, const CoordinatorProgram& hub, int64_t one_in) {
@@ -418,12 +496,12 @@ void World::StayCalm() {
 }
 
 void World::Stall(Program& program, Clock::Duration time) {
-  if (&program == hubs_[0].get()) leases_->StoodStill(machine_.Now(), machine_.Now() + time);
+  if (&program == &LeaderOf(0)) leases_->StoodStill(machine_.Now(), machine_.Now() + time);
   program.Stall(time);
 }
 
 void World::WatchLeases() {
-  hubs_[0]->Command([this](server::RunExchange& coordinator) {
+  LeaderOf(0).Command([this](server::RunExchange& coordinator) {
     const auto events = coordinator.journal().History(last_event_, 1000);
     if (!events.ok()) return;  // a sick disk
     const int64_t now_unix_ms = core::SystemClock().UnixMs();
@@ -440,7 +518,7 @@ void World::WatchLeases() {
 }
 
 void World::Resume() {
-  hubs_[0]->Command([](server::RunExchange& coordinator) {
+  LeaderOf(0).Command([](server::RunExchange& coordinator) {
     coordinator.Ask(server::input::ChangeRun{v1::ChangeRunRequest::RESUME}).status().IgnoreError();
   });
 }
@@ -450,6 +528,7 @@ std::string World::Run(int64_t events) {
   for (const auto& site : sites_) site->Start();
   NextFault();
   WatchLeases();
+  if (mirrored_) WatchLeaders();
   if (config_.model_kind == core::ModelKind::kExternal && machine_.chance().OneIn(2)) {
     network_.set_most_delay_us(400'000);  // the initial parameters take a while
     machine_.After(milliseconds(machine_.chance().Between(100, 2500)), [this] { TryAnotherModel(); });

@@ -1,6 +1,7 @@
 // One simulated run: a service, its faults for a number of events, then no more faults, and what must become of it.
 //
 //   faults   kills, stalls, cuts, blocked links, sick disks, sites that drain     … events
+//            in some runs each coordinator has a standby: it is handed over, or its machine is lost
 //            in some runs crashes damage files, too; where a start refuses, an operator restores the file that it names
 //   calm     every site enters and trains, every fragment's round closes           in time, or the run has failed
 #pragma once
@@ -72,15 +73,22 @@ class World {
   std::string WhoWaits() const;
   std::string Broken() const;
   Program& AnyProgram();
+  CoordinatorProgram& LeaderOf(int shard);
+  CoordinatorProgram& StandbyOf(const CoordinatorProgram& leader);
+  void LoseLeader(CoordinatorProgram& leader, CoordinatorProgram& standby);
+  void WaitToPromote(CoordinatorProgram& leader, CoordinatorProgram& standby, Clock::TimePoint until);
+  void WatchLeaders();
 
   Machine machine_;
   Network network_;
   core::RunConfig config_;
   core::SyntheticConfig model_, earlier_model_;
   int shards_ = 1;
-  int64_t fault_every_ms_ = 0;  // at most
-  bool damages_ = false;        // crashes damage files
-  std::vector<std::unique_ptr<CoordinatorProgram>> hubs_;
+  int64_t fault_every_ms_ = 0;                             // at most
+  bool damages_ = false;                                   // crashes damage files
+  bool mirrored_ = false;                                  // each coordinator has a standby
+  std::deque<Coordinators> coordinators_;                  // of each shard
+  std::vector<std::unique_ptr<CoordinatorProgram>> hubs_;  // shard by shard, first the one that leads at first
   std::vector<std::unique_ptr<SiteProgram>> sites_;
   std::unique_ptr<Promises> promises_;
   std::unique_ptr<Leases> leases_;  // at shard 0, which ends them

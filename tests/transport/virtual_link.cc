@@ -79,7 +79,7 @@ void VirtualLink::RunWelcomed(const std::function<void()>& body) {
 }
 
 void VirtualLink::Start() {
-  link = std::make_unique<GrpcLink>(options_, network.MakeWire(site_, kSite, kHub));
+  link = std::make_unique<GrpcLink>(options_, network.MakeWire(site_, kSite, {kHub}));
   link->Start(ManifestForTest(), &listener);
 }
 
