@@ -206,6 +206,7 @@ constexpr FieldLimit kLimits[] = {
     Many(kStateFiles, Anything("ReplicateMessage.files")),
     Anything("ReplicateMessage.mirrored"),
     Anything("ReplicateMessage.wants_to_lead"),
+    Text("ReplicateMessage.formerly", kName),
     Text("ReplicateMessage.unfit", kWords),
     Text("MirrorFile.name", kName),
     Integer("MirrorFile.bytes", 0, kAnyCount),

@@ -66,7 +66,7 @@ class ReplicateReactor final : public GatedCall {
     begin.set_set_aside(!held.ok());
     begin.set_reason(std::string(held.status().message()));
     feed_->Serve(message.address(), held.ok() ? *std::move(held) : std::map<std::string, int64_t>());
-    ASSIGN_OR_RETURN(const int place, exchange_->journal().Mirror(feed_));
+    ASSIGN_OR_RETURN(const int place, exchange_->journal().Mirror(feed_, message.formerly()));
     begin.set_place(place);
     begin.set_bytes(feed_->figures().bytes);
     *begin.mutable_run() = exchange_->Describe();

@@ -31,7 +31,7 @@ bool IsFinal(const absl::Status& status) {
 absl::StatusOr<std::vector<core::Address>> Others(const std::vector<std::string>& standbys, const std::string& own) {
   std::vector<core::Address> others;
   for (const std::string& text : standbys) {
-    if (text.empty() || text == own) continue;
+    if (text.find(':') == std::string::npos || text == own) continue;
     ASSIGN_OR_RETURN(core::Address other, core::ParseAddress("standbys", text));
     others.push_back(std::move(other));
   }
@@ -281,6 +281,7 @@ absl::Status Standby::CopyOnce() {
   context.set_shard(options_.shard.index);
   context.set_num_shards(options_.shard.count);
   message.set_address(address_);
+  message.set_formerly(directory_->address());
   message.set_software_version(transport::kVersion);
   ASSIGN_OR_RETURN(const std::vector<MirrorFile> files, directory_->Files());
   for (const MirrorFile& file : files) {
@@ -418,7 +419,7 @@ absl::Status Standby::CheckOthers(uint64_t mark) const {
     return absl::FailedPreconditionError(
         absl::StrCat("the copy changes at this moment (", std::string(last.status().message()), "). Try again"));
   }
-  ASSIGN_OR_RETURN(const std::vector<core::Address> others, Others(last->standbys, address_));
+  ASSIGN_OR_RETURN(const std::vector<core::Address> others, Others(last->coordinators, address_));
   if (others.empty()) return absl::OkStatus();
   const absl::StatusOr<transport::Asked> asked = options_.others->Ask(others);
   if (!asked.ok()) return absl::OkStatus();  // a person has said that none leads

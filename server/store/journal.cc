@@ -318,9 +318,10 @@ absl::StatusOr<std::vector<Event>> Journal::History(int64_t after_id, int64_t li
   return LoadEvents(*files_->reader, after_id, limit, kind);
 }
 
-absl::StatusOr<int> Journal::Mirror(const std::shared_ptr<MirrorFeed>& feed) {
+absl::StatusOr<int> Journal::Mirror(const std::shared_ptr<MirrorFeed>& feed, std::string formerly) {
   const std::string address = feed->figures().address;
-  RETURN_IF_ERROR(AddAndWait({.feed = feed, .standby = address}));
+  if (!files_->mirrors->CheckMayForget(formerly).ok()) formerly.clear();  // another one is there, or none is known
+  RETURN_IF_ERROR(AddAndWait({.feed = feed, .standby = address, .formerly = std::move(formerly)}));
   return files_->mirrors->PlaceOf(address);
 }
 

@@ -121,9 +121,9 @@ class Journal {
   // kind "command" the number given in rows.h.
   absl::StatusOr<std::vector<Event>> History(int64_t after_id, int64_t limit, const std::string& kind = "") const;
 
-  // Sends the feed all files, and what becomes of them, until it ends. RETURNS: the place of its standby among all that
-  // the run has known, from 1 on.
-  absl::StatusOr<int> Mirror(const std::shared_ptr<MirrorFeed>& feed);
+  // Sends the feed all files, and what becomes of them, until it ends. RETURNS: the place of its standby among all
+  // coordinators that the run has known. `formerly`: its address before; empty: none.
+  absl::StatusOr<int> Mirror(const std::shared_ptr<MirrorFeed>& feed, std::string formerly = "");
   MirrorFeeds& mirrors() const;
 
  private:

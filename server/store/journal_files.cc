@@ -206,7 +206,10 @@ absl::Status JournalFiles::BeginLog(const Readout& readout, const JournalOptions
   RETURN_IF_ERROR(WriteMeta(*database, kHandedTo, ""));
   ASSIGN_OR_RETURN(const std::string rows, AllRows(NewIndexPath(path), kTables));
   ASSIGN_OR_RETURN(const uint64_t last, LastEpoch(*database));
-  const uint64_t epoch = promoted ? EpochOfPromotion(std::max(last, promoted->seen), promoted->place) : last + 1;
+  ASSIGN_OR_RETURN(std::vector<std::string> coordinators, ReadCoordinators(*database));
+  const bool turns = promoted && !promoted->own;
+  const int place = turns ? promoted->place : OwnPlace(coordinators);
+  const uint64_t epoch = promoted ? EpochOfPromotion(std::max(last, promoted->seen), place) : last + 1;
   ASSIGN_OR_RETURN(log, StateLog::Begin(path, readout.log, epoch, rows));
   RETURN_IF_ERROR(Commit([&]() -> absl::Status {
     ASSIGN_OR_RETURN(identity, BeginLife(*database, epoch, options.new_lineage));
@@ -215,12 +218,12 @@ absl::Status JournalFiles::BeginLog(const Readout& readout, const JournalOptions
     if (identity.may_have_lost_its_end) RETURN_IF_ERROR(RecordFloor(*database, identity));
     const bool doubtful = options.relaxed || identity.may_have_lost_its_end;
     RETURN_IF_ERROR(WriteMeta(*database, kUnsyncedEnd, doubtful ? "1" : "0"));
-    if (promoted) RETURN_IF_ERROR(TurnStandby(*database, promoted->address, promoted->leader));
+    if (turns) RETURN_IF_ERROR(TurnStandby(*database, place, promoted->leader));
     return ForgetUnfinishedSeed(*database);
   }));
-  ASSIGN_OR_RETURN(const std::vector<std::string> standbys, ReadStandbys(*database));
-  if (!standbys.empty()) RETURN_IF_ERROR(WriteKnownStandbys(path, {standbys, ""}));
-  mirrors->Know(standbys);
+  ASSIGN_OR_RETURN(coordinators, ReadCoordinators(*database));
+  mirrors->Know(coordinators);
+  if (!coordinators.empty()) RETURN_IF_ERROR(WriteKnownStandbys(path, {mirrors->known(), ""}));
   RETURN_IF_ERROR(log->Mark());  // it says whether later ones may be lost
   if (promoted) RETURN_IF_ERROR(RemoveStandbyNote(path));
   database.reset();
@@ -385,12 +388,13 @@ absl::Status JournalFiles::WriteRows(const JournalItem& item, const JournalOptio
     run_config_written = true;
   }
   if (!item.standby.empty() || !entry.forgotten.empty() || !entry.handed_to.empty()) {
-    if (!item.standby.empty()) RETURN_IF_ERROR(AddStandby(*database, item.standby));
-    if (!entry.forgotten.empty()) RETURN_IF_ERROR(TurnStandby(*database, entry.forgotten, ""));
+    if (!item.standby.empty()) RETURN_IF_ERROR(AddStandby(*database, item.standby, item.formerly));
+    if (!entry.forgotten.empty()) RETURN_IF_ERROR(ForgetStandby(*database, entry.forgotten));
     RETURN_IF_ERROR(WriteMeta(*database, kHandedTo, entry.handed_to));
-    ASSIGN_OR_RETURN(const std::vector<std::string> standbys, ReadStandbys(*database));
-    RETURN_IF_ERROR(WriteKnownStandbys(directory->path(), {standbys, entry.handed_to, log->end().sequence + 1}));
-    mirrors->Know(standbys);
+    ASSIGN_OR_RETURN(std::vector<std::string> coordinators, ReadCoordinators(*database));
+    mirrors->Know(std::move(coordinators));
+    RETURN_IF_ERROR(
+        WriteKnownStandbys(directory->path(), {mirrors->known(), entry.handed_to, log->end().sequence + 1}));
   }
   if (entry.model) RETURN_IF_ERROR(WriteModel(*database, *entry.model));
   if (item.run) RETURN_IF_ERROR(WriteRun(*database, *item.run));

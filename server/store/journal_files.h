@@ -67,7 +67,7 @@ struct JournalItem {
   std::optional<SnapshotRow> snapshot;
   bool renew_log = false;
   std::shared_ptr<MirrorFeed> feed;  // begins
-  std::string standby;               // its address; empty: none
+  std::string standby, formerly;     // its address, and another that it had before; empty: none
   absl::Status end;                  // not OK: the journal ends here
   // The places of the payloads of `admitted` and `merged`.
   std::vector<Extent> contributions;

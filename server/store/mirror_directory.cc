@@ -111,7 +111,7 @@ absl::StatusOr<LastKnown> ReadLastKnown(const std::string& state_dir, uint64_t m
     return absl::OkStatus();
   }));
   ASSIGN_OR_RETURN(last.epoch, LastEpoch(*rows));
-  ASSIGN_OR_RETURN(last.standbys, ReadStandbys(*rows));
+  ASSIGN_OR_RETURN(last.coordinators, ReadCoordinators(*rows));
   ASSIGN_OR_RETURN(const std::optional<std::string> run_config, ReadMeta(*rows, "run_config"));
   last.run_config = run_config.value_or("");
   ASSIGN_OR_RETURN(const std::optional<std::string> handed_to, ReadMeta(*rows, kHandedTo));
@@ -292,7 +292,6 @@ absl::Status MirrorDirectory::Promote(bool handed_over, uint64_t seen) {
   note_.own = !is_copy_;
   note_.handed_over = handed_over || note_.own;
   note_.seen = seen;
-  if (note_.own) note_.place = 0;
   return WriteNote();
 }
 

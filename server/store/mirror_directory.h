@@ -32,7 +32,7 @@ struct JournalOptions;
 struct StandbyNote {
   std::string leader;        // HOST:PORT of the coordinator whose copy it is
   std::string address;       // HOST:PORT of this one
-  int place = 1;             // in the leader's list of standbys, from 1 on
+  int place = 1;             // among all coordinators, for ever; the first leader's is 0
   bool promoted = false;     // it is to lead
   bool handed_over = false;  // it has everything: the leader has said so, and ended
   bool own = false;          // it is no copy, but what it wrote itself when it led
@@ -45,17 +45,17 @@ absl::Status RemoveStandbyNote(const std::string& state_dir);
 
 // standbys.json of a coordinator that leads, or has led: whom a start asks first, whether they lead meanwhile.
 struct KnownStandbys {
-  std::vector<std::string> addresses;  // in the order of their places
-  std::string handed_to;               // that one leads; empty: none, as far as this directory knows
-  uint64_t handed_at = 0;              // by that record: a standby that has it leads, or will
+  std::vector<std::string> addresses;
+  std::string handed_to;   // that one leads; empty: none, as far as this directory knows
+  uint64_t handed_at = 0;  // by that record: a standby that has it leads, or will
 };
 absl::StatusOr<KnownStandbys> ReadKnownStandbys(const std::string& state_dir);  // none where there is no such file
 absl::Status WriteKnownStandbys(const std::string& state_dir, const KnownStandbys& known);
 
-// The sites that were in the run, its standbys, and the last epoch, according to the log.
+// The sites that were in the run, its coordinators, and the last epoch, according to the log.
 struct LastKnown {
   std::set<core::SiteId> sites;
-  std::vector<std::string> standbys;
+  std::vector<std::string> coordinators;  // by place (schema.h)
   uint64_t epoch = 0;
   std::string run_config;  // serialized
   std::string handed_to;   // the last record hands over to that standby; empty: it does not
@@ -91,6 +91,7 @@ class MirrorDirectory {
   const LogMark& mark() const { return mark_; }                           // sequence 0: the first copy is not whole
   // FAILED_PRECONDITION: there is no mark. Afterwards only an ordinary start may follow.
   absl::Status Promote(bool handed_over, uint64_t seen = 0);
+  const std::string& address() const { return note_.address; }  // of the last stream; empty: there was none
   bool is_copy() const { return is_copy_; }  // false: it has led, and no leader has said yet what becomes of it
 
  private:

@@ -265,21 +265,21 @@ MirrorFeeds::List MirrorFeeds::all() const {
   return feeds_;
 }
 
-void MirrorFeeds::Know(std::vector<std::string> addresses) {
+void MirrorFeeds::Know(std::vector<std::string> coordinators) {
   const core::MutexLock lock(mutex_);
-  known_ = std::move(addresses);
+  known_ = std::move(coordinators);
 }
 
 std::vector<std::string> MirrorFeeds::known() const {
   const core::MutexLock lock(mutex_);
   std::vector<std::string> known = known_;
-  std::erase(known, "");
+  std::erase_if(known, [](const std::string& one) { return one.find(':') == std::string::npos; });
   return known;
 }
 
 int MirrorFeeds::PlaceOf(const std::string& address) const {
   const core::MutexLock lock(mutex_);
-  return static_cast<int>(std::ranges::find(known_, address) - known_.begin()) + 1;
+  return static_cast<int>(std::ranges::find(known_, address) - known_.begin());
 }
 
 absl::Status MirrorFeeds::CheckMayForget(const std::string& address) const {

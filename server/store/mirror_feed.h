@@ -137,9 +137,9 @@ class MirrorFeeds {
   absl::Status Begin(const std::shared_ptr<MirrorFeed>& feed, const LogFile& log);
   void End(const std::shared_ptr<MirrorFeed>& feed);
   List all() const;
-  void Know(std::vector<std::string> addresses);
-  std::vector<std::string> known() const;         // the addresses of all standbys that the run knows, by place
-  int PlaceOf(const std::string& address) const;  // from 1 on, among all that it has known
+  void Know(std::vector<std::string> coordinators);  // by place (schema.h)
+  std::vector<std::string> known() const;            // the addresses of the other coordinators that the run knows
+  int PlaceOf(const std::string& address) const;     // among all that it has known
   absl::Status CheckMayForget(const std::string& address) const;  // FAILED_PRECONDITION: it is connected, or not known
   // Waits until the standbys have all that was written so far; those that do not have it by then, or are not connected.
   std::vector<std::string> AwaitCopies(core::Clock::Duration time) const;

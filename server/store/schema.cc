@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/digest.h"
@@ -188,22 +189,51 @@ absl::Status RecordFloor(Database& database, JournalIdentity& identity) {
   return WriteMeta(database, "floors", floors.dump());
 }
 
-absl::StatusOr<std::vector<std::string>> ReadStandbys(Database& database) {
-  ASSIGN_OR_RETURN(const std::optional<std::string> standbys, ReadMeta(database, "standbys"));
-  return nlohmann::json::parse(standbys.value_or("[]")).get<std::vector<std::string>>();
+constexpr char kCoordinators[] = "coordinators", kForgotten[] = "-";
+
+absl::StatusOr<std::vector<std::string>> ReadCoordinators(Database& database) {
+  ASSIGN_OR_RETURN(const std::optional<std::string> all, ReadMeta(database, kCoordinators));
+  return nlohmann::json::parse(all.value_or("[]")).get<std::vector<std::string>>();
 }
 
-absl::Status AddStandby(Database& database, const std::string& address) {
-  ASSIGN_OR_RETURN(std::vector<std::string> standbys, ReadStandbys(database));
-  if (std::ranges::find(standbys, address) != standbys.end()) return absl::OkStatus();
-  standbys.push_back(address);
-  return WriteMeta(database, "standbys", nlohmann::json(standbys).dump());
+int OwnPlace(const std::vector<std::string>& coordinators) {
+  return coordinators.empty() ? 0 : static_cast<int>(std::ranges::find(coordinators, "") - coordinators.begin());
 }
 
-absl::Status TurnStandby(Database& database, const std::string& address, const std::string& leader) {
-  ASSIGN_OR_RETURN(std::vector<std::string> standbys, ReadStandbys(database));
-  std::ranges::replace(standbys, address, leader);
-  return WriteMeta(database, "standbys", nlohmann::json(standbys).dump());
+namespace {
+
+absl::Status ChangeCoordinators(Database& database, absl::FunctionRef<void(std::vector<std::string>& all)> change) {
+  ASSIGN_OR_RETURN(std::vector<std::string> all, ReadCoordinators(database));
+  change(all);
+  return WriteMeta(database, kCoordinators, nlohmann::json(all).dump());
+}
+
+}  // namespace
+
+absl::Status AddStandby(Database& database, const std::string& address, const std::string& formerly) {
+  return ChangeCoordinators(database, [&](std::vector<std::string>& all) {
+    if (all.empty()) all.emplace_back();
+    if (std::ranges::find(all, address) != all.end()) return;
+    const auto moved = formerly.empty() ? all.end() : std::ranges::find(all, formerly);
+    if (moved == all.end()) {
+      all.push_back(address);
+    } else {
+      *moved = address;
+    }
+  });
+}
+
+absl::Status ForgetStandby(Database& database, const std::string& address) {
+  return ChangeCoordinators(
+      database, [&](std::vector<std::string>& all) { std::ranges::replace(all, address, std::string(kForgotten)); });
+}
+
+absl::Status TurnStandby(Database& database, int place, const std::string& leader) {
+  return ChangeCoordinators(database, [&](std::vector<std::string>& all) {
+    all.resize(std::max(all.size(), static_cast<size_t>(place) + 1), kForgotten);
+    std::ranges::replace(all, std::string(), leader);
+    all[static_cast<size_t>(place)].clear();
+  });
 }
 
 absl::StatusOr<JournalIdentity> BeginLife(Database& database, uint64_t epoch, bool new_lineage) {

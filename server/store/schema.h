@@ -72,11 +72,14 @@ absl::Status RecordFloor(Database& database, JournalIdentity& identity);
 
 inline constexpr char kHandedTo[] = "handed_to";  // key of meta: the standby to which this life has handed over
 
-// The addresses of all standbys that the run has known, in the order of their places, the first of which is 1. Empty:
-// it was forgotten; no other takes its place, so that no two epochs of promotions are equal.
-absl::StatusOr<std::vector<std::string>> ReadStandbys(Database& database);
-absl::Status AddStandby(Database& database, const std::string& address);  // unless it is there
-// The standby leads, and its former leader takes its place; or it is forgotten, and none does.
-absl::Status TurnStandby(Database& database, const std::string& address, const std::string& leader);
+// The addresses of all coordinators that the run has known, by place, the first one's is 0: "" this one's, "-" that of a
+// forgotten one. No place is given twice, so that no two epochs of promotions are equal. Empty: there never was another.
+absl::StatusOr<std::vector<std::string>> ReadCoordinators(Database& database);
+int OwnPlace(const std::vector<std::string>& coordinators);
+// `formerly`: its address before, if it is another one.
+absl::Status AddStandby(Database& database, const std::string& address, const std::string& formerly);
+absl::Status ForgetStandby(Database& database, const std::string& address);
+// The standby at that place leads, this one, in place of the former leader.
+absl::Status TurnStandby(Database& database, int place, const std::string& leader);
 
 }  // namespace causeway::server

@@ -49,7 +49,10 @@ class StandbyTest(EndToEndTest):
         self.assertIn("is heard", said)
         run.coordinator.kill()
         shutil.rmtree(run.state_dir)
+        standby.coordinator.kill()
+        standby.start_coordinator(f"--standby_of={run.grpc}")  # alone, and it has never heard its leader
         self.promote_when_silent(standby)
+        self.assertEqual(standby.status()["role"], "leader")
         alarms = [alarm["name"] for alarm in standby.status()["alarms"]]
         self.assertIn("no_standby", alarms)
         self.goes_on_at(standby, run)
@@ -133,6 +136,11 @@ class StandbyTest(EndToEndTest):
         eventually(lambda: run.newest() >= 3 and any(one["whole"] for one in run.status()["standbys"]), "a first copy")
         noted = "not copied yet to the standby at " + standby.grpc
         self.assertNotIn(noted, self.ctl(run, "set", "outer.lr=0.6"))
+        standby.stop_coordinator()
+        moved = standby.grpc.replace("127.0.0.1", "localhost")
+        standby.start_coordinator(f"--standby_of={run.grpc}", f"--advertise={moved}")
+        eventually(lambda: [one["address"] for one in run.status()["standbys"] if one["whole"]] == [moved], "it has moved")
+        standby.grpc, noted = moved, "not copied yet to the standby at " + moved
         standby.coordinator.send(signal.SIGSTOP)
         self.assertIn(noted, self.ctl(run, "set", "outer.lr=0.5"))
         self.assertIn("is connected", self.ctl(run, "standby", f"--forget={standby.grpc}", code=REFUSED))

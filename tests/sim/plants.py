@@ -103,4 +103,19 @@ PLANTS = {
          "  for (size_t at = batch.size(); at-- > 0;) {\n    JournalItem& item = batch[at];\n"
          "    for (size_t i = 0; i < item.entry.merged.size(); ++i) {")],
     "epoch_does_not_rise": [("server/store/journal_files.cc", ": last + 1;", ": std::max<uint64_t>(last, 1);")],
+    "mark_is_sent_before_its_payload": [
+        ("server/store/mirror_feed.cc", "  places_.push_back(std::move(place));\n  if (places_.size() > kMostPlaces)",
+         "  IsLog(place.name) ? places_.push_front(std::move(place)) : places_.push_back(std::move(place));\n"
+         "  if (places_.size() > kMostPlaces)")],
+    "promotion_takes_the_epoch_of_a_start": [
+        ("server/store/mirror_directory.cc",
+         "  return ((TermOf(last) + 1) << kTermBits) + (static_cast<uint64_t>(place) << kPlaceBits);",
+         "  return last + 1 + (place < 0 ? kPlaceBits : 0);")],
+    "copy_is_not_synced_over_a_broken_stream": [
+        ("server/store/mirror_directory.cc", "  removed_.clear();\n  note_.place = place;\n",
+         "  removed_.clear();\n  unsynced_.clear();\n  note_.place = place;\n")],
+    "start_does_not_bar_a_promotion": [
+        ("server/standby/standby.cc", "  if (request.starts()) starts_.other_ms = clock_.NowMs();\n", "")],
+    "handover_does_not_wait_for_the_copy": [
+        ("server/store/mirror_feed.cc", "(finished_ && acknowledged_ == newest_.sequence)", "finished_")],
 }
