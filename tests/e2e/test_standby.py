@@ -158,7 +158,7 @@ class StandbyTest(EndToEndTest):
         self.commands = getattr(self, "commands", 0) + 1
         command = run.program(f"ctl-{self.commands}", "causewayctl", *arguments, f"--coordinator={run.grpc}")
         self.assertEqual(command.wait(), code, command.log())
-        return command.log()
+        return command.log() + command.output()
 
     def test_a_promoted_standby_that_is_started_again_by_its_own_command_leads(self):
         run, standby = self.with_standby(config_of(run={"steps": 400}))

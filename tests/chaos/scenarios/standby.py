@@ -1,8 +1,8 @@
 """Does a run go on at its standby when its leader's machine is lost, or hands over, again and again?
 
-A coordinator, its standby, and three sites that know both addresses, in synchronous mode, whose rounds close as fast as
-they can. --count times, at a random moment: the leader is killed and its directory deleted, and the standby promoted;
-or, without --gone, it hands over. Each time the former leader begins anew as the standby, on an empty directory. The
+A coordinator, its standby, and three sites that know both addresses, whose rounds close as fast as they can. --count times, at a random moment: the leader is killed and its directory deleted, and the standby promoted;
+or it hands over. Before every third of them an operator changes a setting, and is answered: the change has to be there
+afterwards, unless the answer says that the standby does not have it. Each time the former leader begins anew as the standby, on an empty directory. The
 sites' digests have to agree with the leader's throughout, no process may end by itself, and what is timed is the way
 from the promotion to the next merged round.
 """
@@ -12,10 +12,13 @@ import shutil
 import time
 
 import test_standby
-from harness import DONE, DigestBook, eventually
+from harness import DONE, DigestBook, eventually, merged
 
 FILE, MINUTES = "standby", 5
-OPTIONS = {"how": (["gone", "handed_over"], "one or both"), "count": (20, "promotions of each"), "seed": (1, "of moments")}
+RUNS = {"synchronous": {},
+        "quorum": {"sync": {"mode": "quorum"}, "membership": {"min_quorum": 2, "grace_ms": 50, "weights": "tokens"}},
+        "sparse": {"codec": {"up": "topk32", "down": "sparse", "feedback_up": 0.95, "feedback_down": 1}}}
+OPTIONS = {"how": (["gone", "handed_over"], "one or both"), "run": (["synchronous"], "or quorum, sparse"), "count": (20, "promotions of each"), "seed": (1, "of moments")}
 QUICK = {"count": 2}
 
 
@@ -39,13 +42,22 @@ def promoted(test, how, leader, standby):
 
 def measure_promotions(test, case, options):
     chance, times, completed = random.Random(options.seed), [], 0
-    leader, standby = test.with_standby(test_standby.config_of(run={"steps": 1_000_000}))
-    run = leader
+    config = merged(test_standby.config_of(run={"steps": 1_000_000}), RUNS[case["run"]])
+    leader, standby = test.with_standby(config)
+    run, not_copied = leader, 0
     for i in range(options.count):
         eventually(lambda: leader.status()["standbys"] and any(one["whole"] for one in leader.status()["standbys"]),
                    "a first copy")
         time.sleep(chance.uniform(0.05, 0.8))
+        lr = None
+        if i % 3 == 2:
+            lr = round(chance.uniform(0.3, 0.8), 4)
+            said = test.ctl(leader, "set", f"outer.lr={lr}")
+            not_copied += "not copied" in said
+            lr = None if "not copied" in said else lr
         times.append(promoted(test, case["how"], leader, standby))
+        if lr is not None:
+            test.assertIn(f"→ {lr}", test.ctl(standby, "history", "--kind=set"))
         completed += "is completed from what they hold" in standby.coordinator.log()
         book = DigestBook()
         book.await_agreement(standby, test_standby.SITES, standby.newest())
@@ -60,11 +72,11 @@ def measure_promotions(test, case, options):
         test.assertEqual(worker.terminate(), DONE)
     times.sort()
     return {"promotions": options.count, "median_s": times[len(times) // 2], "slowest_s": times[-1],
-            "completed_from_sites": completed}
+            "completed_from_sites": completed, "sets_not_copied": not_copied}
 
 
 def cases(options):
-    return [{"how": how} for how in options.how]
+    return [{"how": how, "run": run} for run in options.run for how in options.how]
 
 
 def measure(case, bench):
@@ -73,5 +85,5 @@ def measure(case, bench):
 
 def report(rows, bench):
     for row in rows:
-        print(f"{row['how']}: {row['promotions']} promotions, the next round after {row['median_s']:.2f} s (median), "
+        print(f"{row['run']}, {row['how']}: {row['promotions']} promotions, the next round after {row['median_s']:.2f} s (median), "
               f"{row['slowest_s']:.2f} s (slowest); {row['completed_from_sites']} completed from the sites")
