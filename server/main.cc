@@ -302,16 +302,21 @@ absl::Status FindLeader(server::Listening& addresses, server::CoordinatorCalls& 
 // Keeps a copy of the leader's state until it is promoted. CANCELLED: a stop was requested.
 absl::Status StandBy(Serving& serving) {
   server::Listening& addresses = serving.addresses;
-  core::RunConfig tried = serving.config;
-  ASSIGN_OR_RETURN(
-      const auto standby,
-      server::Standby::Open({.state_dir = absl::GetFlag(FLAGS_state_dir),
-                             .leader = *addresses.leader,
-                             .others = &serving.others,
-                             .run_id = serving.config.run_id,
-                             .run_config = formats::SerializeRunConfig(serving.config),
-                             .shard = addresses.shard,
-                             .start = [&] { return OptionsOfJournal(serving.run_yaml, tried, addresses.shard); }}));
+  const auto start = [&serving] {  // each with a config of its own: two may be tried at a time
+    const auto tried = std::make_shared<core::RunConfig>(serving.config);
+    server::JournalOptions options = OptionsOfJournal(serving.run_yaml, *tried, serving.addresses.shard);
+    options.accept = [tried, accept = options.accept](const std::string& stored, bool started) {
+      return accept(stored, started);
+    };
+    return options;
+  };
+  ASSIGN_OR_RETURN(const auto standby, server::Standby::Open({.state_dir = absl::GetFlag(FLAGS_state_dir),
+                                                              .leader = *addresses.leader,
+                                                              .others = &serving.others,
+                                                              .run_id = serving.config.run_id,
+                                                              .run_config = formats::SerializeRunConfig(serving.config),
+                                                              .shard = addresses.shard,
+                                                              .start = start}));
   const auto service = server::NewStandbyService(
       standby.get(), [&serving] { return *serving.board.Status(); }, &serving.gate);
   ASSIGN_OR_RETURN(const auto grpc_server, server::ListeningServer::Start(*service, serving.config.sync.map_fragments(),
@@ -322,7 +327,10 @@ absl::Status StandBy(Serving& serving) {
                addresses.leader->Text(), addresses.grpc.Text());
   const std::string config_json = formats::RunConfigJson(serving.config);
   while (!standby->promoted()) {
-    if (ctl::WaitForStopSignal(kStandbyTickMs)) return absl::CancelledError("stops");
+    if (ctl::WaitForStopSignal(kStandbyTickMs)) {
+      standby->Interrupt();  // before its calls are waited for
+      return absl::CancelledError("stops");
+    }
     serving.gate.Tick();
     RETURN_IF_ERROR(standby->status());
     serving.board.SetNotReady(standby->Progress());

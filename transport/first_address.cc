@@ -147,6 +147,7 @@ void Note(const Address& address, const v1::RunDescription& run, Asked& asked) {
     asked.furthest = address;
     asked.mark = run.mirrored();
   }
+  if (!run.standby_of().empty()) asked.marks[address.Text()] = run.mirrored();
   if (!run.standby_of().empty() && run.epoch() > asked.seen) {
     asked.latest = address;
     asked.seen = run.epoch();
@@ -154,6 +155,7 @@ void Note(const Address& address, const v1::RunDescription& run, Asked& asked) {
   if (!run.standby_of().empty() || run.epoch() <= asked.epoch) return;
   asked.leader = address;
   asked.epoch = run.epoch();
+  asked.lineage = run.lineage();
 }
 
 absl::StatusOr<std::vector<Address>> ParseAddresses(const std::string& name, const std::string& text) {

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,10 +34,12 @@ absl::StatusOr<std::vector<Address>> ParseAddresses(const std::string& name, con
 struct Asked {
   std::optional<Address> leader;    // none: none of those that answered leads
   uint64_t epoch = 0;               // its
+  std::string lineage;              // its
   std::vector<Address> silent;      // without an answer within 5 s
   std::optional<Address> furthest;  // the standby that has the latest mark, and that
   uint64_t mark = 0;
-  std::optional<Address> latest;  // the one that has seen the latest epoch, and that
+  std::map<std::string, uint64_t> marks;  // of each standby that answers, by address
+  std::optional<Address> latest;          // the one that has seen the latest epoch, and that
   uint64_t seen = 0;
 };
 // Adds an answer.

@@ -278,8 +278,8 @@ constexpr CallRow kCalls[] = {
     {"Show", "", kSite},
     {"KeepFile", "", kSite},
     {"GetFile", "", kSite | kWatch},
-    {"Follow", "", kShard},
-    {"Replicate", "", kStandby},
+    {"Follow", "", kShard | kStandby},  // a standby of a shard has one identity, for both
+    {"Replicate", "", kShard | kStandby},
     {"DrainSite", "drain", kOperate},
     {"ChangeRun PAUSE", "pause", kOperate},
     {"ChangeRun RESUME", "resume", kOperate},

@@ -34,7 +34,7 @@ class ReplicateReactor final : public GatedCall {
     }
     Spoke();
     if (const absl::Status status = Check(message); !status.ok()) return End(status);
-    address_ = message.address();
+    address_ = AddressOf(message);
     thread_ = core::Thread([this, message = std::move(message)] {
       End(Send(message));
       exchange_->journal().mirrors().End(feed_);
@@ -45,15 +45,30 @@ class ReplicateReactor final : public GatedCall {
   absl::Status Check(const v1::ReplicateMessage& message) const {
     const v1::Context& context = message.context();
     RETURN_IF_ERROR(exchange_->admission().CheckContext(context));
-    if (!message.address().empty()) return absl::OkStatus();
-    return absl::InvalidArgumentError("expected the standby's HOST:PORT (--advertise)");
+    return core::ParseAddress("--advertise", message.address()).status();
+  }
+
+  // One that listens on all addresses, and has no --advertise, is known by the one from which it calls.
+  std::string AddressOf(const v1::ReplicateMessage& message) const {
+    const absl::StatusOr<core::Address> said = core::ParseAddress("--advertise", message.address());
+    const absl::StatusOr<core::Address> from = core::ParseAddress("peer", peer_.Address());
+    if (!said.ok() || !from.ok() || (said->host != "0.0.0.0" && said->host != "::")) return message.address();
+    const std::string text = core::Address{from->host, said->port}.Text();
+    spdlog::warn("the standby at {} does not say where it is reached (--advertise): others hear of {}", peer_.Address(),
+                 text);
+    return text;
   }
 
   void HandOver() {
+    Journal& journal = exchange_->journal();
+    absl::Status begun = journal.status();
+    if (begun.ok()) begun = journal.mirrors().BeginHandOver(feed_);
+    if (!begun.ok()) return feed_->Say(std::string(begun.message()));
     spdlog::info("hands over to the standby at {}", address_);
-    exchange_->journal().Commit({.handed_to = address_});
-    exchange_->journal().Flush();
-    feed_->Finish();
+    journal.Commit({.handed_to = address_});
+    journal.Flush();
+    // The record is there, or the journal has failed.
+    absl::IsAborted(journal.status()) ? feed_->Finish() : End(journal.status());
   }
 
   absl::Status Send(const v1::ReplicateMessage& message) {
@@ -65,12 +80,13 @@ class ReplicateReactor final : public GatedCall {
     if (!held.ok() && !absl::IsFailedPrecondition(held.status())) return held.status();
     begin.set_set_aside(!held.ok());
     begin.set_reason(std::string(held.status().message()));
-    feed_->Serve(message.address(), held.ok() ? *std::move(held) : std::map<std::string, int64_t>());
+    feed_->Serve(address_, held.ok() ? *std::move(held) : std::map<std::string, int64_t>());
     ASSIGN_OR_RETURN(const int place, exchange_->journal().Mirror(feed_, message.formerly()));
     begin.set_place(place);
     begin.set_bytes(feed_->figures().bytes);
+    begin.set_address(address_);
     *begin.mutable_run() = exchange_->Describe();
-    spdlog::info("the standby at {} follows: {} bytes to copy", message.address(), begin.bytes());
+    spdlog::info("the standby at {} follows: {} bytes to copy", address_, begin.bytes());
     while (Write(reply)) {
       const absl::StatusOr<MirrorPiece> next = feed_->Next();
       reply.Clear();
@@ -84,6 +100,7 @@ class ReplicateReactor final : public GatedCall {
       reply.set_offset(piece.offset);
       reply.set_contents(piece.bytes);
       reply.set_removed(piece.removed);
+      reply.set_said(piece.said);
       if (piece.mark.sequence == 0) continue;
       reply.set_sequence(piece.mark.sequence);
       reply.set_hash(piece.mark.hash.data(), piece.mark.hash.size());

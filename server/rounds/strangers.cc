@@ -19,7 +19,7 @@ std::string_view DoubtName(Doubt doubt) {
 
 namespace {
 
-constexpr int kTermShift = 32;
+constexpr int kPlaceShift = 24;  // an epoch's bits above: its term, and the place of the coordinator (store/schema.h)
 
 DoubtFound Unproven(const std::string& claim) {
   return {Doubt::kUnprovenClaim,
@@ -52,7 +52,7 @@ std::optional<DoubtFound> FindDoubt(const CoordinatorIdentity& own, const Shown&
                                            ": its state directory is a copy of before. Start the coordinator on the "
                                            "newer one, or this one with --new_lineage"),
                       .of_epoch = true,
-                      .deposed = (shown.epoch >> kTermShift) > (own.epoch >> kTermShift)};
+                      .deposed = (shown.epoch >> kPlaceShift) > (own.epoch >> kPlaceShift)};
   }
   if (shown.epoch == own.epoch && shown.life != 0 && shown.life != own.life) {
     const std::string claim =

@@ -4,7 +4,8 @@
 //   Join ── Shown ─► FindDoubt ─► nothing: the rules decide
 //                        └──────► Strangers: the site must wait with its parameters and retry
 //
-// An epoch is term · 2³² + what rises at each start; the term rises with each promotion of a standby.
+// An epoch is term · 2³² + place · 2²⁴ + what rises at each start; the term rises with each promotion of a standby, and
+// each coordinator of the run has its own place.
 //
 // A site that says such a thing waits alone. Only where it is proven that this state has lost history does no round
 // close until an operator resumes the run. A waiting site retries every few seconds; one that has not for a while is

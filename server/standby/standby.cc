@@ -70,6 +70,11 @@ class OthersOverGrpc final : public CoordinatorCalls {
   const core::RunId run_;
 };
 
+// A state that was begun anew: one that is completed from the sites' has another lineage, too, and a later term.
+bool IsAnother(const std::string& lineage, uint64_t epoch, const LastKnown& last) {
+  return !last.lineage.empty() && lineage != last.lineage && TermOf(epoch) <= TermOf(last.epoch);
+}
+
 MirrorPiece PieceOf(const v1::ReplicateReply& reply) {
   MirrorPiece piece{
       .name = reply.name(), .offset = reply.offset(), .bytes = reply.contents(), .removed = reply.removed()};
@@ -89,38 +94,56 @@ std::unique_ptr<CoordinatorCalls> NewCoordinatorCalls(const transport::ClientFla
 absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& state_dir, const std::string& own,
                                                              const std::optional<core::Address>& standby_of,
                                                              CoordinatorCalls& others, bool again) {
-  ASSIGN_OR_RETURN(const std::optional<StandbyNote> note, ReadStandbyNote(state_dir));
-  if (note && note->promoted) return std::nullopt;
-  if (standby_of && (note || StateLog::Files(state_dir).Numbers().empty())) return standby_of;
-  if (note) return core::ParseAddress("standby.json", note->leader);  // a copy: it stays one
+  ASSIGN_OR_RETURN(std::optional<StandbyNote> note, ReadStandbyNote(state_dir));
+  const bool promoted = note && note->promoted;
+  if (!promoted && standby_of && (note || StateLog::Files(state_dir).Numbers().empty())) return standby_of;
+  if (!promoted && note) return core::ParseAddress("standby.json", note->leader);  // a copy: it stays one
+  uint64_t mark = 0;
+  if (promoted && !note->own) {
+    ASSIGN_OR_RETURN(mark, StateLog::ReadMark(state_dir));
+  }
+  ASSIGN_OR_RETURN(const LastKnown last, ReadLastKnown(state_dir, mark));
   ASSIGN_OR_RETURN(const KnownStandbys known, ReadKnownStandbys(state_dir));
-  ASSIGN_OR_RETURN(std::vector<core::Address> addresses, Others(known.addresses, own));
+  ASSIGN_OR_RETURN(std::vector<core::Address> addresses, Others(promoted ? last.coordinators : known.addresses, own));
   if (standby_of && std::ranges::count(addresses, standby_of->Text(), &core::Address::Text) == 0) {
     addresses.push_back(*standby_of);
   }
   if (addresses.empty()) return std::nullopt;
+  if (promoted) {  // before its first start another one may have been promoted, too
+    const absl::StatusOr<transport::Asked> asked = others.Ask(addresses);
+    if (!asked.ok() || !asked->leader || TermOf(asked->epoch) <= TermOf(last.epoch)) return std::nullopt;
+    spdlog::warn("the standby at {} leads the run: this one, which was promoted, too, becomes its standby",
+                 asked->leader->Text());
+    note->promoted = false;
+    RETURN_IF_ERROR(WriteStandbyNote(state_dir, *note));
+    return asked->leader;
+  }
   const auto level = again ? spdlog::level::debug : spdlog::level::warn;
-  ASSIGN_OR_RETURN(const LastKnown last, ReadLastKnown(state_dir, /*mark=*/0));
   bool takes_back = false;
   for (const bool starts : {false, true}) {  // the second bars their promotions, so that all looks well before
     const absl::StatusOr<transport::Asked> answered = others.Ask(addresses, starts);
     if (!answered.ok()) spdlog::log(level, "{}", std::string(answered.status().message()));
     const transport::Asked asked = answered.ok() ? *answered : transport::Asked{.silent = addresses};
-    if (asked.leader) {
-      spdlog::warn("the standby at {} leads the run: this coordinator becomes its standby", asked.leader->Text());
+    if (asked.leader && !IsAnother(asked.lineage, asked.epoch, last)) {
+      spdlog::log(level, "the standby at {} leads the run: this coordinator becomes its standby", asked.leader->Text());
       return asked.leader;
+    }
+    if (asked.leader) {
+      spdlog::warn("{} leads a run of lineage {}, which is not that of {}: it is not followed", asked.leader->Text(),
+                   asked.lineage, state_dir);
     }
     if (asked.seen > last.epoch) {
       spdlog::log(level, "{} has seen epoch {} of the run, this directory {}: waits until that one leads",
                   asked.latest->Text(), asked.seen, last.epoch);
       return asked.latest;
     }
-    takes_back = asked.furthest && asked.furthest->Text() == known.handed_to && asked.mark < known.handed_at;
+    const auto heir = asked.marks.find(known.handed_to);
+    takes_back = heir != asked.marks.end() && heir->second < known.handed_at;
     if (!known.handed_to.empty() && known.handed_to != own && !takes_back) {
-      ASSIGN_OR_RETURN(const core::Address heir, core::ParseAddress("standbys.json", known.handed_to));
+      ASSIGN_OR_RETURN(const core::Address to, core::ParseAddress("standbys.json", known.handed_to));
       spdlog::log(level, "the run was handed over to {}, which does not lead: waits for it, or for causewayctl promote",
                   known.handed_to);
-      return heir;
+      return to;
     }
     if (asked.silent.empty()) continue;
     spdlog::log(level,
@@ -159,11 +182,28 @@ bool LeaderWatch::Ask() {
   const auto others = Others(journal_.mirrors().known(), /*own=*/"");
   if (!others.ok() || others->empty() || !journal_.mirrors().all().empty()) return false;
   const absl::StatusOr<transport::Asked> asked = others_.Ask(*others);
-  if (!asked.ok() || !asked->leader || TermOf(asked->epoch) <= TermOf(journal_.identity().epoch)) return false;
+  if (!asked.ok() || !asked->leader || asked->epoch <= journal_.identity().epoch) return false;
   deposed_(absl::FailedPreconditionError(absl::StrCat("a standby leads this run: that at ", asked->leader->Text(),
                                                       ", in epoch ", asked->epoch, "; this one was in epoch ",
                                                       journal_.identity().epoch)));
   return true;
+}
+
+void Waiting::SiteLooks(const core::SiteId& site, uint64_t epoch, int64_t now_ms) {
+  if (seen_.size() <= core::kMaxSites || seen_.contains(site)) seen_[site] = {std::min(epoch, kMostEpoch), now_ms};
+}
+
+bool Waiting::AllLook(const std::set<core::SiteId>& sites, uint64_t epoch, int64_t now_ms) const {
+  return std::ranges::all_of(sites, [&](const core::SiteId& site) {
+    const auto seen = seen_.find(site);
+    return seen != seen_.end() && now_ms - seen->second.at_ms <= kSeenMs && seen->second.epoch <= epoch;
+  });
+}
+
+uint64_t Waiting::latest() const {
+  uint64_t latest = 0;
+  for (const auto& [site, seen] : seen_) latest = std::max(latest, seen.epoch);
+  return latest;
 }
 
 absl::StatusOr<std::unique_ptr<Standby>> Standby::Open(StandbyOptions options) {
@@ -189,13 +229,15 @@ absl::Status Standby::Follow(const std::string& address, const std::string& grpc
 
 Standby::~Standby() { Stop(); }
 
+void Standby::Interrupt() {
+  const core::MutexLock lock(mutex_);
+  stopping_ = true;
+  if (context_ != nullptr) options_.others->Cancel(*context_);
+  changed_.NotifyAll();
+}
+
 void Standby::Stop() {
-  {
-    const core::MutexLock lock(mutex_);
-    stopping_ = true;
-    if (context_ != nullptr) options_.others->Cancel(*context_);
-    changed_.NotifyAll();
-  }
+  Interrupt();
   if (thread_.joinable()) thread_.Join();
 }
 
@@ -241,11 +283,12 @@ absl::Status Standby::LeadIfDue() {
   if (directory_->is_copy()) {
     if (mark == 0) return absl::OkStatus();
     ASSIGN_OR_RETURN(const LastKnown last, directory_->ReadLastKnown(mark));
-    return last.handed_to == address_ ? Lead(/*handed_over=*/true) : absl::OkStatus();
+    return !last.handed_to.empty() && last.handed_to == directory_->address() ? Lead(/*handed_over=*/true)
+                                                                              : absl::OkStatus();
   }
   const auto asks = [this](bool begins) {
     const core::MutexLock lock(mutex_);
-    starts_.own = begins;
+    waiting_.asks = begins;
   };
   asks(true);
   const auto elsewhere =
@@ -255,22 +298,28 @@ absl::Status Standby::LeadIfDue() {
     return Lead(/*handed_over=*/true);
   }
   asks(false);
+  const core::MutexLock lock(mutex_);
+  if (elsewhere.ok()) waiting_.target = *elsewhere;
   return elsewhere.status();
 }
 
 // The leader, or the one of its other standbys that leads in its place.
 core::Address Standby::Target() const {
-  std::vector<core::Address> addresses = {options_.leader};
+  std::vector<std::string> names = last_.coordinators;
+  core::Address target;
   {
     const core::MutexLock lock(mutex_);
-    for (const std::string& text : copied_.run.standbys()) {
-      const absl::StatusOr<core::Address> other = core::ParseAddress("standbys", text);
-      if (other.ok() && text != address_ && text != options_.leader.Text()) addresses.push_back(*other);
-    }
+    names.insert(names.end(), copied_.run.standbys().begin(), copied_.run.standbys().end());
+    target = waiting_.target.value_or(options_.leader);
   }
-  if (addresses.size() == 1) return options_.leader;
+  std::vector<core::Address> addresses = {target};
+  const absl::StatusOr<std::vector<core::Address>> others = Others(names, directory_->address());
+  for (const core::Address& other : others.ok() ? *others : std::vector<core::Address>()) {
+    if (other.Text() != address_ && other.Text() != target.Text()) addresses.push_back(other);
+  }
+  if (addresses.size() == 1) return target;
   const absl::StatusOr<transport::Asked> asked = options_.others->Ask(addresses);
-  return asked.ok() ? asked->leader.value_or(options_.leader) : options_.leader;
+  return asked.ok() && asked->leader && !IsOlder(asked->epoch, epoch()) ? *asked->leader : target;
 }
 
 absl::Status Standby::CopyOnce() {
@@ -301,9 +350,10 @@ absl::Status Standby::CopyOnce() {
   }
   if (stream->Write(message)) {
     v1::ReplicateReply reply;
+    std::optional<std::string> unfit;
     while (status.ok() && stream->Read(&reply)) {
       v1::ReplicateMessage answer;
-      status = Receive(reply, answer);
+      status = Receive(reply, answer, unfit);
       if (!status.ok()) break;
       {
         const core::MutexLock lock(mutex_);
@@ -323,42 +373,50 @@ absl::Status Standby::CopyOnce() {
                       ended.ok() ? "it ended the stream" : ended.error_message());
 }
 
-absl::Status Standby::Receive(const v1::ReplicateReply& reply, v1::ReplicateMessage& answer) {
+absl::Status Standby::Receive(const v1::ReplicateReply& reply, v1::ReplicateMessage& answer,
+                              std::optional<std::string>& unfit) {
   if (reply.has_begin()) {
     const v1::ReplicateBegin& begin = reply.begin();
+    if (IsOlder(begin.run().epoch(), epoch()) || IsAnother(begin.run().lineage(), begin.run().epoch(), last_)) {
+      return absl::UnavailableError(absl::StrCat(
+          "it leads in epoch ", begin.run().epoch(), " of lineage ", begin.run().lineage(),
+          ", with another state than ", options_.state_dir, ", of epoch ", epoch(), " of lineage ", last_.lineage,
+          ". Stop the one that is wrong; to follow it all the same, move this directory away"));
+    }
     if (begin.set_aside()) {
       RETURN_IF_ERROR(directory_->SetAside());
       spdlog::warn("{}: {}: it was moved to {}/set_aside, and is copied anew", options_.state_dir, begin.reason(),
                    options_.state_dir);
     }
-    RETURN_IF_ERROR(directory_->Begin(begin.place(), address_));
+    RETURN_IF_ERROR(directory_->Begin(begin.place(), begin.address()));
     const core::MutexLock lock(mutex_);
     copied_.run = begin.run();
     copied_.bytes = 0;
     copied_.first_bytes = begin.bytes();
     copied_.mirrored = directory_->mark().sequence;
     copied_.heard_ms = clock_.NowMs();
-    copied_.unfit.reset();
+    copied_.wants_to_lead = false;
     return absl::OkStatus();
   }
   if (reply.handed_over()) return Lead(/*handed_over=*/true);
-  const MirrorPiece piece = PieceOf(reply);
-  const bool is_first = piece.mark.sequence > 0 && directory_->mark().sequence == 0;
-  if (piece.mark.sequence > 0 || !piece.name.empty()) RETURN_IF_ERROR(directory_->Take(piece));
-  if (is_first) spdlog::info("the first copy of {} is whole", options_.leader.Text());
-  answer.set_mirrored(piece.mark.sequence);
-  std::optional<std::string> unfit;
-  {
+  if (!reply.said().empty()) {
     const core::MutexLock lock(mutex_);
-    unfit = copied_.unfit;
+    copied_.refused = reply.said();
+    changed_.NotifyAll();
+    return absl::OkStatus();
   }
+  const MirrorPiece piece = PieceOf(reply);
+  if (piece.mark.sequence > 0 && directory_->mark().sequence == 0) {
+    spdlog::info("the first copy of {} is whole", options_.leader.Text());
+  }
+  if (piece.mark.sequence > 0 || !piece.name.empty()) RETURN_IF_ERROR(directory_->Take(piece));
+  answer.set_mirrored(piece.mark.sequence);
   if (piece.mark.sequence > 0 && !unfit) {  // a dry start
-    unfit = std::string(directory_->CheckStart(options_.start(), piece.mark.sequence).message());
+    unfit = std::string(directory_->CheckStart(options_.start(), piece.mark.sequence, /*handed_over=*/true).message());
     if (!unfit->empty()) spdlog::warn("this standby could not lead: {}", *unfit);
   }
   answer.set_unfit(unfit.value_or(""));
   const core::MutexLock lock(mutex_);
-  copied_.unfit = unfit;
   copied_.mirrored = directory_->mark().sequence;
   copied_.bytes += std::ssize(piece.bytes);
   copied_.heard_ms = clock_.NowMs();
@@ -377,8 +435,9 @@ absl::Status Standby::Promote(bool leader_is_stopped) {
       return absl::FailedPreconditionError(absl::StrCat(leader, " is not copied yet: ", copied_.bytes, " of ",
                                                         copied_.first_bytes, " bytes are here. Nothing was changed"));
     }
-    if (clock_.NowMs() - starts_.other_ms < kStartsMs && !heard) {
-      return absl::FailedPreconditionError(absl::StrCat(leader, " starts again: try in ", kStartsMs / 1000, " s"));
+    if (waiting_.OtherStarts(clock_.NowMs()) && !heard) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(leader, " starts again: try in ", Waiting::kStartsMs / 1000, " s"));
     }
     if (heard && leader_is_stopped) {
       return absl::FailedPreconditionError(absl::StrCat(
@@ -390,7 +449,8 @@ absl::Status Standby::Promote(bool leader_is_stopped) {
                                                         "with --leader_is_stopped. Nothing was changed"));
     }
   }
-  const absl::Status starts = directory_->is_copy() ? directory_->CheckStart(options_.start(), mark) : absl::OkStatus();
+  const absl::Status starts =
+      directory_->is_copy() ? directory_->CheckStart(options_.start(), mark, !leader_is_stopped) : absl::OkStatus();
   if (!starts.ok()) {
     return absl::FailedPreconditionError(
         absl::StrCat("this standby could not lead: ", std::string(starts.message()), ". Nothing was changed"));
@@ -399,7 +459,7 @@ absl::Status Standby::Promote(bool leader_is_stopped) {
   RETURN_IF_ERROR(CheckOthers(mark));
   {
     const core::MutexLock lock(mutex_);
-    if (clock_.NowMs() - starts_.other_ms < kStartsMs) {
+    if (waiting_.OtherStarts(clock_.NowMs())) {
       return absl::FailedPreconditionError(
           absl::StrCat("the leader at ", options_.leader.Text(), " starts again meanwhile. Nothing was changed"));
     }
@@ -427,7 +487,7 @@ absl::Status Standby::CheckOthers(uint64_t mark) const {
     return absl::FailedPreconditionError(
         absl::StrCat("the standby at ", asked->leader->Text(), " leads already. Nothing was changed"));
   }
-  if (asked->mark <= mark) return absl::OkStatus();
+  if (!directory_->is_copy() || asked->mark <= mark) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("the standby at ", asked->furthest->Text(),
                                                     " has all up to record ", asked->mark, ", this one up to ", mark,
                                                     ": promote that one. Nothing was changed"));
@@ -435,11 +495,18 @@ absl::Status Standby::CheckOthers(uint64_t mark) const {
 
 absl::Status Standby::AskToLead() {
   core::MutexLock lock(mutex_);
+  copied_.refused.clear();
   copied_.wants_to_lead = true;  // with the answer to the next message, of which there is one a second at least
-  lock.WaitFor(changed_, kHandOver, [this] { return promoted_.load(); });
+  lock.WaitFor(changed_, kHandOver,
+               [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !copied_.refused.empty(); });
+  copied_.wants_to_lead = false;
   if (promoted_) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("the leader at ", options_.leader.Text(), " has not handed over within 15 s: look at its log"));
+  const std::string leader = absl::StrCat("the leader at ", options_.leader.Text());
+  if (!copied_.refused.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(leader, " does not hand over: ", copied_.refused, ". Nothing was changed"));
+  }
+  return absl::UnavailableError(absl::StrCat(leader, " has not handed over within 15 s: look at its log"));
 }
 
 // Nothing else touches the directory any more.
@@ -447,7 +514,7 @@ absl::Status Standby::Lead(bool handed_over) {
   uint64_t seen = 0;
   {
     const core::MutexLock lock(mutex_);
-    for (const auto& [site, epoch] : seen_) seen = std::max(seen, epoch);
+    seen = waiting_.latest();
   }
   RETURN_IF_ERROR(directory_->Promote(handed_over, seen));
   if (directory_->is_copy()) {
@@ -463,10 +530,10 @@ absl::Status Standby::Lead(bool handed_over) {
 
 absl::StatusOr<v1::RunDescription> Standby::Describe(const v1::DescribeRequest& request) {
   const core::MutexLock lock(mutex_);
-  if (stopping_ || (request.starts() && starts_.own)) {
+  if (stopping_ || (request.starts() && waiting_.asks)) {
     return absl::UnavailableError("this standby is about to lead, or stops");
   }
-  if (request.starts()) starts_.other_ms = clock_.NowMs();
+  if (request.starts()) waiting_.other_ms = clock_.NowMs();
   v1::RunDescription description = copied_.run;
   if (description.run_config().empty()) {
     description.set_run_config(last_.run_config.empty() ? options_.run_config : last_.run_config);
@@ -485,13 +552,11 @@ absl::StatusOr<v1::RunDescription> Standby::Describe(const v1::DescribeRequest& 
 void Standby::Joins(const v1::Context& context) {
   {
     const core::MutexLock lock(mutex_);
-    if (!core::IsValidName(context.site()) || seen_.size() > core::kMaxSites || stopping_) return;
-    seen_[context.site()] = std::min(context.epoch(), kMostEpoch);
-    const bool other_starts = clock_.NowMs() - starts_.other_ms < kStartsMs;  // and was answered that none leads
-    if (last_.sites.empty() || directory_->is_copy() || other_starts) return;
-    for (const core::SiteId& site : last_.sites) {
-      if (!seen_.contains(site) || seen_[site] > last_.epoch) return;
-    }
+    if (!core::IsValidName(context.site()) || stopping_) return;
+    const int64_t now_ms = clock_.NowMs();
+    waiting_.SiteLooks(context.site(), context.epoch(), now_ms);
+    if (last_.sites.empty() || directory_->is_copy() || waiting_.OtherStarts(now_ms)) return;
+    if (!waiting_.AllLook(last_.sites, last_.epoch, now_ms)) return;
     if (std::exchange(stopping_, true)) return;
     if (context_ != nullptr) options_.others->Cancel(*context_);
     changed_.NotifyAll();
@@ -506,7 +571,7 @@ void Standby::Joins(const v1::Context& context) {
 
 uint64_t Standby::epoch() const {
   const core::MutexLock lock(mutex_);
-  return copied_.run.epoch();
+  return std::max(copied_.run.epoch(), last_.epoch);
 }
 
 std::string Standby::Progress() const {

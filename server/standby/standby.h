@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "causeway/v1/coordinator.grpc.pb.h"
@@ -72,6 +73,31 @@ class LeaderWatch {
   core::Thread thread_;
 };
 
+// A former leader's reasons to wait. One owner at a time; times are the caller's milliseconds.
+class Waiting {
+ public:
+  static constexpr int64_t kStartsMs = 10'000;  // after its question a coordinator may begin to lead
+  static constexpr int64_t kSeenMs = 20'000;    // sites that look for their leader come again within this time
+
+  void SiteLooks(const core::SiteId& site, uint64_t epoch, int64_t now_ms);
+  // Whether all of these sites look for their leader, and none has seen a later epoch.
+  bool AllLook(const std::set<core::SiteId>& sites, uint64_t epoch, int64_t now_ms) const;
+  uint64_t latest() const;  // the latest epoch that a site has seen
+
+  // Whether another coordinator has asked a moment ago if it may lead.
+  bool OtherStarts(int64_t now_ms) const { return now_ms - other_ms < kStartsMs; }
+  int64_t other_ms = -kStartsMs;        // when it did
+  bool asks = false;                    // this one does: another one that does so as well gets no answer
+  std::optional<core::Address> target;  // the one that it follows now; nothing: its first leader
+
+ private:
+  struct Seen {
+    uint64_t epoch = 0;
+    int64_t at_ms = 0;
+  };
+  std::map<core::SiteId, Seen> seen_;
+};
+
 struct StandbyOptions {
   std::string state_dir;
   core::Address leader;
@@ -84,8 +110,7 @@ struct StandbyOptions {
 
 class Standby {
  public:
-  static constexpr int64_t kHeardMs = 4'000;    // a leader that has said nothing for this long may be gone
-  static constexpr int64_t kStartsMs = 10'000;  // a leader that starts is waited for
+  static constexpr int64_t kHeardMs = 4'000;  // a leader that has said nothing for this long may be gone
 
   // FAILED_PRECONDITION: the directory was promoted, or another process runs there.
   static absl::StatusOr<std::unique_ptr<Standby>> Open(StandbyOptions options);
@@ -107,6 +132,7 @@ class Standby {
 
   bool promoted() const { return promoted_; }
   absl::Status status() const;  // not OK: what no retry mends
+  void Interrupt();             // the copy ends, and calls that wait return
 
  private:
   struct Copied {                // in this stream, or the last
@@ -115,20 +141,17 @@ class Standby {
     int64_t bytes = 0, first_bytes = 0;
     uint64_t mirrored = 0;
     int64_t heard_ms = -kHeardMs;
+    std::string refused;  // why the leader does not hand over; empty: it has not said so
     std::string said = "has not reached it yet";
-    std::optional<std::string> unfit;  // why a start from the first mark would be refused; "": it would not
-  };
-
-  struct Starts {                   // those that ask whether they may lead
-    int64_t other_ms = -kStartsMs;  // when another one did
-    bool own = false;               // this one does: another one that does so as well gets no answer
   };
 
   Standby(StandbyOptions options, std::unique_ptr<MirrorDirectory> directory);
   void Run();
   absl::Status CopyOnce();
   core::Address Target() const;
-  absl::Status Receive(const v1::ReplicateReply& reply, v1::ReplicateMessage& answer);
+  // `unfit`: why a start from the first mark of this stream would be refused; "": it would not.
+  absl::Status Receive(const v1::ReplicateReply& reply, v1::ReplicateMessage& answer,
+                       std::optional<std::string>& unfit);
   absl::Status Lead(bool handed_over);
   absl::Status LeadIfDue();
   absl::Status AskToLead();
@@ -148,8 +171,7 @@ class Standby {
   grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // of the open stream
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   Copied copied_ ABSL_GUARDED_BY(mutex_);
-  std::map<core::SiteId, uint64_t> seen_ ABSL_GUARDED_BY(mutex_);  // epochs, by the sites that look for their leader
-  Starts starts_ ABSL_GUARDED_BY(mutex_);
+  Waiting waiting_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 
   core::Thread thread_;  // uses everything above

@@ -108,7 +108,8 @@ absl::Status JournalFiles::OpenAll(JournalOptions& options) {
   mirrors = std::make_unique<MirrorFeeds>(options.directory);
   ASSIGN_OR_RETURN(const std::optional<StandbyNote> standby, ReadStandbyNote(options.directory));
   absl::Status read = standby ? ReadCopy(options, *standby, readout) : Read(options, std::nullopt, readout);
-  if (!standby && absl::IsDataLoss(read) && ReadWhatWasSynced(options, readout).ok()) read = absl::OkStatus();
+  if ((!standby || standby->own) && absl::IsDataLoss(read) && ReadWhatWasSynced(options, readout).ok())
+    read = absl::OkStatus();
   RETURN_IF_ERROR(read);
   RETURN_IF_ERROR(BeginLog(readout, options));
   ASSIGN_OR_RETURN(const std::vector<std::string> snapshots, LiveSnapshots(*database));
@@ -176,9 +177,9 @@ absl::Status JournalFiles::ReadWhatWasSynced(JournalOptions& options, Readout& r
   return absl::OkStatus();
 }
 
-absl::Status JournalFiles::CheckStart(JournalOptions options, uint64_t last) {
+absl::Status JournalFiles::CheckStart(JournalOptions options, uint64_t last, bool handed_over) {
   RETURN_IF_ERROR(directory->CheckRoom(0, options.min_free_bytes));
-  Readout readout{.promoted = StandbyNote{.promoted = true, .handed_over = true}};
+  Readout readout{.promoted = StandbyNote{.promoted = true, .handed_over = handed_over}};
   return Read(options, last, readout);
 }
 

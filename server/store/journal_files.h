@@ -119,7 +119,7 @@ struct JournalFiles {
   absl::Status Read(JournalOptions& options, std::optional<uint64_t> last, Readout& readout);
   absl::Status ReadWhatWasSynced(JournalOptions& options, Readout& readout);
   // Why a start would refuse the directory, as it is up to that record; changes nothing. `directory` is open.
-  absl::Status CheckStart(JournalOptions options, uint64_t last);
+  absl::Status CheckStart(JournalOptions options, uint64_t last, bool handed_over);
   absl::Status ReadCopy(JournalOptions& options, const StandbyNote& note, Readout& readout);
   absl::Status BeginLog(const Readout& readout, const JournalOptions& options);
   absl::Status NoteCleanEnd();

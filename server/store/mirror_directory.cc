@@ -45,13 +45,13 @@ absl::Status CheckName(const std::string& name) {
 }
 
 // A record of which a part is missing counts for nothing; the leader sends it again.
-absl::Status CutTornRecord(const std::string& path) {
+absl::Status CutTornRecord(const std::string& path, bool zeros_alone) {
   ASSIGN_OR_RETURN(const formats::FileDescriptor file, formats::OpenRegularFile(path));
   ASSIGN_OR_RETURN(const int64_t size, formats::FileSize(file, path));
   ASSIGN_OR_RETURN(const LogEnd end, FindLogEnd(size, [&](int64_t offset, std::span<std::byte> bytes) {
                      return formats::ReadAt(file, path, offset, bytes);
                    }));
-  if (end.offset == size) return absl::OkStatus();
+  if (end.offset == size || (zeros_alone && !end.clean)) return absl::OkStatus();
   return ::truncate(path.c_str(), end.offset) == 0 ? absl::OkStatus() : formats::FileError("cut", path);
 }
 
@@ -103,7 +103,13 @@ absl::Status WriteKnownStandbys(const std::string& state_dir, const KnownStandby
 
 absl::StatusOr<LastKnown> ReadLastKnown(const std::string& state_dir, uint64_t mark) {
   LastKnown last;
-  ASSIGN_OR_RETURN(const auto found, mark > 0 ? StateLog::ReadUpTo(state_dir, mark) : StateLog::Read(state_dir));
+  absl::StatusOr<std::optional<StateLog::Found>> log =
+      mark > 0 ? StateLog::ReadUpTo(state_dir, mark) : StateLog::Read(state_dir);
+  if (mark == 0 && absl::IsDataLoss(log.status())) {  // a relaxed one, after a loss of power
+    ASSIGN_OR_RETURN(const uint64_t synced, StateLog::ReadMark(state_dir));
+    log = StateLog::ReadUpTo(state_dir, synced);
+  }
+  ASSIGN_OR_RETURN(const std::optional<StateLog::Found> found, std::move(log));
   if (!found) return last;
   ASSIGN_OR_RETURN(const auto rows, BuildIndex(state_dir, found->changes, /*expected_new=*/false));
   RETURN_IF_ERROR(rows->Query("SELECT site FROM sites WHERE state <> 'gone'", {}, [&](const SqlRow& row) {
@@ -112,6 +118,8 @@ absl::StatusOr<LastKnown> ReadLastKnown(const std::string& state_dir, uint64_t m
   }));
   ASSIGN_OR_RETURN(last.epoch, LastEpoch(*rows));
   ASSIGN_OR_RETURN(last.coordinators, ReadCoordinators(*rows));
+  ASSIGN_OR_RETURN(const std::optional<std::string> lineage, ReadMeta(*rows, "lineage"));
+  last.lineage = lineage.value_or("");
   ASSIGN_OR_RETURN(const std::optional<std::string> run_config, ReadMeta(*rows, "run_config"));
   last.run_config = run_config.value_or("");
   ASSIGN_OR_RETURN(const std::optional<std::string> handed_to, ReadMeta(*rows, kHandedTo));
@@ -120,6 +128,10 @@ absl::StatusOr<LastKnown> ReadLastKnown(const std::string& state_dir, uint64_t m
 }
 
 uint64_t TermOf(uint64_t epoch) { return epoch >> kTermBits; }
+
+bool IsOlder(uint64_t epoch, uint64_t than) {
+  return epoch < than && (TermOf(epoch) < TermOf(than) || epoch >> kPlaceBits == than >> kPlaceBits);
+}
 
 uint64_t EpochOfPromotion(uint64_t last, int place) {
   return ((TermOf(last) + 1) << kTermBits) + (static_cast<uint64_t>(place) << kPlaceBits);
@@ -135,8 +147,9 @@ absl::StatusOr<std::unique_ptr<MirrorDirectory>> MirrorDirectory::Open(const std
   }
   const formats::NumberedFiles logs = StateLog::Files(path);
   RETURN_IF_ERROR(formats::MakePrivateFolder(logs.folder));
-  if (note) {
-    for (const int64_t number : logs.Numbers()) RETURN_IF_ERROR(CutTornRecord(logs.Path(number)));
+  // A leader's log has zeros ahead, which a copy has not.
+  for (const int64_t number : logs.Numbers()) {
+    RETURN_IF_ERROR(CutTornRecord(logs.Path(number), /*zeros_alone=*/!note));
   }
   std::unique_ptr<MirrorDirectory> mirror(new MirrorDirectory(std::move(directory), note.value_or(StandbyNote{})));
   mirror->note_.leader = leader;
@@ -198,11 +211,11 @@ absl::Status MirrorDirectory::SetAside() {
   return formats::SyncFolderOf(Path("log"));
 }
 
-absl::Status MirrorDirectory::WriteNote() const {
-  const nlohmann::json json = {{"leader", note_.leader},          {"address", note_.address}, {"place", note_.place},
-                               {"promoted", note_.promoted},      {"own", note_.own},         {"seen", note_.seen},
-                               {"handed_over", note_.handed_over}};
-  return formats::WriteFileAtomically(NotePath(path_), json.dump() + "\n");
+absl::Status WriteStandbyNote(const std::string& state_dir, const StandbyNote& note) {
+  const nlohmann::json json = {{"leader", note.leader},          {"address", note.address}, {"place", note.place},
+                               {"promoted", note.promoted},      {"own", note.own},         {"seen", note.seen},
+                               {"handed_over", note.handed_over}};
+  return formats::WriteFileAtomically(NotePath(state_dir), json.dump() + "\n");
 }
 
 absl::Status MirrorDirectory::Begin(int place, const std::string& address) {
@@ -210,7 +223,7 @@ absl::Status MirrorDirectory::Begin(int place, const std::string& address) {
   note_.place = place;
   note_.address = address;
   is_copy_ = true;
-  return WriteNote();
+  return WriteStandbyNote(path_, note_);
 }
 
 absl::StatusOr<const formats::FileDescriptor*> MirrorDirectory::FileFor(const MirrorPiece& piece) {
@@ -274,11 +287,11 @@ absl::Status MirrorDirectory::Mark(const LogMark& mark) {
   return absl::OkStatus();
 }
 
-absl::Status MirrorDirectory::CheckStart(const JournalOptions& options, uint64_t mark) {
+absl::Status MirrorDirectory::CheckStart(const JournalOptions& options, uint64_t mark, bool handed_over) {
   const core::MutexLock lock(start_);
   JournalFiles files;
   files.directory = std::move(directory_);
-  const absl::Status status = files.CheckStart(options, mark);
+  const absl::Status status = files.CheckStart(options, mark, handed_over);
   directory_ = std::move(files.directory);
   return status;
 }
@@ -292,7 +305,7 @@ absl::Status MirrorDirectory::Promote(bool handed_over, uint64_t seen) {
   note_.own = !is_copy_;
   note_.handed_over = handed_over || note_.own;
   note_.seen = seen;
-  return WriteNote();
+  return WriteStandbyNote(path_, note_);
 }
 
 }  // namespace causeway::server

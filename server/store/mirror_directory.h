@@ -41,6 +41,7 @@ struct StandbyNote {
 
 // Nothing: the directory is no standby's. DATA_LOSS: the file is damaged.
 absl::StatusOr<std::optional<StandbyNote>> ReadStandbyNote(const std::string& state_dir);
+absl::Status WriteStandbyNote(const std::string& state_dir, const StandbyNote& note);
 absl::Status RemoveStandbyNote(const std::string& state_dir);
 
 // standbys.json of a coordinator that leads, or has led: whom a start asks first, whether they lead meanwhile.
@@ -57,6 +58,7 @@ struct LastKnown {
   std::set<core::SiteId> sites;
   std::vector<std::string> coordinators;  // by place (schema.h)
   uint64_t epoch = 0;
+  std::string lineage;
   std::string run_config;  // serialized
   std::string handed_to;   // the last record hands over to that standby; empty: it does not
 };
@@ -68,6 +70,8 @@ absl::StatusOr<LastKnown> ReadLastKnown(const std::string& state_dir, uint64_t m
 // its list of standbys, so that two that are promoted apart differ.
 uint64_t EpochOfPromotion(uint64_t last, int place);
 uint64_t TermOf(uint64_t epoch);  // rises with each promotion
+// An earlier term, or an earlier start of the same coordinator; neither of two that were promoted in one term is.
+bool IsOlder(uint64_t epoch, uint64_t than);
 
 class MirrorDirectory {
  public:
@@ -87,8 +91,9 @@ class MirrorDirectory {
 
   // While a stream goes on, too, as the next.
   absl::StatusOr<LastKnown> ReadLastKnown(uint64_t mark) const { return server::ReadLastKnown(path_, mark); }
-  absl::Status CheckStart(const JournalOptions& options, uint64_t mark);  // why a start would be refused
-  const LogMark& mark() const { return mark_; }                           // sequence 0: the first copy is not whole
+  // Why a start would be refused, after a handover or without.
+  absl::Status CheckStart(const JournalOptions& options, uint64_t mark, bool handed_over);
+  const LogMark& mark() const { return mark_; }  // sequence 0: the first copy is not whole
   // FAILED_PRECONDITION: there is no mark. Afterwards only an ordinary start may follow.
   absl::Status Promote(bool handed_over, uint64_t seen = 0);
   const std::string& address() const { return note_.address; }  // of the last stream; empty: there was none
@@ -101,7 +106,6 @@ class MirrorDirectory {
   absl::StatusOr<const formats::FileDescriptor*> FileFor(const MirrorPiece& piece);
   absl::Status Mark(const LogMark& mark);
   absl::Status SyncAll() const;
-  absl::Status WriteNote() const;
 
   const std::string path_;
   std::unique_ptr<StateDirectory> directory_;  // the lock

@@ -19,6 +19,8 @@ namespace causeway::server {
 namespace {
 
 constexpr int64_t kMomentMs = 20;  // a delay is known to this
+constexpr double kNearS = 2;       // behind: a standby to which the run can be handed over
+constexpr int64_t kNearBytes = int64_t{256} << 20;
 
 bool IsLog(const std::string& name) { return absl::StartsWith(name, "log/"); }
 
@@ -49,11 +51,15 @@ absl::StatusOr<std::optional<uint64_t>> DigestOfBeginning(const std::string& pat
 absl::StatusOr<std::map<std::string, int64_t>> Agreeing(const std::string& directory,
                                                         const std::vector<MirrorFile>& copy) {
   std::map<std::string, int64_t> agreeing;
+  ASSIGN_OR_RETURN(std::vector<std::string> logs, formats::NamesIn(directory + "/log"));
+  const std::string oldest_log = logs.empty() ? "" : "log/" + *std::ranges::min_element(logs);
+  for (const MirrorFile& file : copy) agreeing[file.name] = 0;  // whatever is not there is removed
   for (const MirrorFile& file : copy) {
     const std::string path = absl::StrCat(directory, "/", file.name);
     ASSIGN_OR_RETURN(const std::optional<uint64_t> digest, DigestOfBeginning(path, file.bytes));
     if (digest == file.digest) agreeing[file.name] = file.bytes;
     if (digest == file.digest || !IsLog(file.name)) continue;
+    if (!formats::Exists(path) && file.name < oldest_log) continue;  // it was pruned meanwhile
     return absl::FailedPreconditionError(
         absl::StrCat(file.name, ": expected the beginning of this coordinator's, got ",
                      digest ? "other bytes" : "a file that it has not, or not as long"));
@@ -174,10 +180,16 @@ absl::StatusOr<MirrorPiece> MirrorFeed::Next() {
     {
       core::MutexLock lock(mutex_);
       const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return stopped_ || MarkIsDue() || !places_.empty() || (finished_ && acknowledged_ == newest_.sequence);
+        return orders_.stopped || !orders_.say.empty() || MarkIsDue() || !places_.empty() ||
+               (orders_.finished && acknowledged_ == newest_.sequence);
       };
       if (!lock.WaitFor(changed_, std::chrono::milliseconds(kBeatMs), ready)) return MirrorPiece();
-      if (stopped_) return absl::CancelledError("the stream has ended");
+      if (orders_.stopped) return absl::CancelledError("the stream has ended");
+      if (!orders_.say.empty()) {
+        MirrorPiece said;
+        said.said.swap(orders_.say);
+        return said;
+      }
       if (MarkIsDue()) {
         marked_ = sent_;
         marked_ms_ = clock_.NowMs();
@@ -211,19 +223,25 @@ bool MirrorFeed::AwaitAcknowledged(core::Clock::TimePoint until) {
   core::MutexLock lock(mutex_);
   const uint64_t newest = newest_.sequence;
   lock.WaitFor(changed_, until - clock_.Now(),
-               [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopped_ || acknowledged_ >= newest; });
+               [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return orders_.stopped || acknowledged_ >= newest; });
   return acknowledged_ >= newest;
 }
 
 void MirrorFeed::Finish() {
   const core::MutexLock lock(mutex_);
-  finished_ = true;
+  orders_.finished = true;
+  changed_.NotifyAll();
+}
+
+void MirrorFeed::Say(const std::string& text) {
+  const core::MutexLock lock(mutex_);
+  orders_.say = text;
   changed_.NotifyAll();
 }
 
 void MirrorFeed::Stop() {
   const core::MutexLock lock(mutex_);
-  stopped_ = true;
+  orders_.stopped = true;
   changed_.NotifyAll();
 }
 
@@ -258,6 +276,22 @@ absl::Status MirrorFeeds::Begin(const std::shared_ptr<MirrorFeed>& feed, const L
 void MirrorFeeds::End(const std::shared_ptr<MirrorFeed>& feed) {
   const core::MutexLock lock(mutex_);
   std::erase(feeds_, feed);
+}
+
+absl::Status MirrorFeeds::BeginHandOver(const std::shared_ptr<MirrorFeed>& to) {
+  const MirrorFigures figures = to->figures();
+  if (figures.sequence == 0 || figures.seconds_behind > kNearS || figures.bytes_behind > kNearBytes) {
+    return absl::FailedPreconditionError(absl::StrCat("the standby lacks ", figures.records_behind, " records and ",
+                                                      figures.bytes_behind,
+                                                      " bytes: the run would stand until it has them. Try again then"));
+  }
+  const core::MutexLock lock(mutex_);
+  if (!handed_to_.empty()) return absl::FailedPreconditionError("the run is handed over to " + handed_to_);
+  handed_to_ = figures.address;
+  for (const auto& feed : feeds_) {
+    if (feed != to) feed->Stop();
+  }
+  return absl::OkStatus();
 }
 
 MirrorFeeds::List MirrorFeeds::all() const {

@@ -31,7 +31,8 @@ struct MirrorPiece {
   int64_t offset = 0;  // of the bytes; 0: the file begins anew
   std::string bytes;
   bool removed = false;
-  LogMark mark;  // sequence 0: none
+  LogMark mark;      // sequence 0: none
+  std::string said;  // why the leader does not hand over; empty: nothing
 };
 
 // A file of a standby's copy.
@@ -84,6 +85,7 @@ class MirrorFeed {
   void Acknowledged(uint64_t sequence, const std::string& unfit = "");
   bool AwaitAcknowledged(core::Clock::TimePoint until);  // of all that has grown so far; false: it is not yet
   void Finish();                                         // the journal has ended
+  void Say(const std::string& text);
   void Stop();
 
   MirrorFigures figures() const;
@@ -94,6 +96,10 @@ class MirrorFeed {
     int64_t from = 0, to = 0;
     bool removed = false;
     LogMark mark;  // of the record that ends at `to`; 0: none
+  };
+  struct Orders {
+    bool finished = false, stopped = false;
+    std::string say;
   };
   struct Moment {
     uint64_t sequence = 0;
@@ -121,8 +127,7 @@ class MirrorFeed {
   uint64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string unfit_ ABSL_GUARDED_BY(mutex_);
   int64_t unsent_ ABSL_GUARDED_BY(mutex_) = 0, total_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes
-  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  Orders orders_ ABSL_GUARDED_BY(mutex_);
 };
 
 // The feeds of the standbys that are connected; the journal shows them what it writes. Thread-safe.
@@ -137,6 +142,8 @@ class MirrorFeeds {
   absl::Status Begin(const std::shared_ptr<MirrorFeed>& feed, const LogFile& log);
   void End(const std::shared_ptr<MirrorFeed>& feed);
   List all() const;
+  // The streams of all others end. FAILED_PRECONDITION: that standby lacks too much, or another one has been named.
+  absl::Status BeginHandOver(const std::shared_ptr<MirrorFeed>& to);
   void Know(std::vector<std::string> coordinators);  // by place (schema.h)
   std::vector<std::string> known() const;            // the addresses of the other coordinators that the run knows
   int PlaceOf(const std::string& address) const;     // among all that it has known
@@ -153,6 +160,7 @@ class MirrorFeeds {
   const std::string directory_;
   mutable core::Mutex mutex_;
   List feeds_ ABSL_GUARDED_BY(mutex_);
+  std::string handed_to_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> known_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -114,8 +114,6 @@ PLANTS = {
     "copy_is_not_synced_over_a_broken_stream": [
         ("server/store/mirror_directory.cc", "  removed_.clear();\n  note_.place = place;\n",
          "  removed_.clear();\n  unsynced_.clear();\n  note_.place = place;\n")],
-    "start_does_not_bar_a_promotion": [
-        ("server/standby/standby.cc", "  if (request.starts()) starts_.other_ms = clock_.NowMs();\n", "")],
     "handover_does_not_wait_for_the_copy": [
-        ("server/store/mirror_feed.cc", "(finished_ && acknowledged_ == newest_.sequence)", "finished_")],
+        ("server/store/mirror_feed.cc", "(orders_.finished && acknowledged_ == newest_.sequence);", "orders_.finished;")],
 }

@@ -387,7 +387,8 @@ void CoordinatorProgram::Promote(bool leader_is_stopped) {
 }
 
 bool CoordinatorProgram::HasAllOf(const CoordinatorProgram& leader) const {
-  return standby_ != nullptr && LogPromise::LastMark(disk().synced()) >= leader.needed_;
+  const Disk::Contents synced = disk().synced();
+  return standby_ != nullptr && synced.contains("standby.json") && LogPromise::LastMark(synced) >= leader.needed_;
 }
 
 std::string CoordinatorProgram::Lead(const std::shared_ptr<Process>& process, server::Gate& gate,

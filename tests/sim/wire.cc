@@ -1,6 +1,8 @@
 // The caller's end of a simulated call under gRPC's stream interfaces, and the wire that a site's link and a shard's
 // follower call through.
+#include <algorithm>
 #include <optional>
+#include <set>
 
 #include "core/mutex.h"
 #include "core/thread.h"
@@ -198,11 +200,15 @@ class SimulatedWire final : public transport::Wire {
     auto end = std::make_shared<FollowEnd>(process_);
     ends_[&context] = end;
     Open(Method::kFollow, end);
+    if (cancelled_.erase(&context) > 0) end->Break(kCancelled);
     return std::make_unique<BlockingStream<v1::FollowMessage, v1::MembershipUpdate>>(end);
   }
   void Cancel(grpc::ClientContext& context) override {
     const auto found = ends_.find(&context);
-    if (found == ends_.end()) return;
+    if (found == ends_.end()) {
+      cancelled_.insert(&context);  // before its call, which may wait until the leader is found
+      return;
+    }
     const std::shared_ptr<End> end = found->second;
     end->Break(kCancelled);
   }
@@ -260,7 +266,8 @@ class SimulatedWire final : public transport::Wire {
   const std::vector<Node> nodes_;
   Node to_ = nodes_.front();
   std::map<const grpc::ClientContext*, std::shared_ptr<End>> ends_;  // until the call is over
-  std::map<int, int64_t> connections_;                               // by channel
+  std::set<const grpc::ClientContext*> cancelled_;
+  std::map<int, int64_t> connections_;  // by channel
 };
 
 }  // namespace
