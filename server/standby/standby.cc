@@ -98,12 +98,13 @@ absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& 
   const bool promoted = note && note->promoted;
   if (!promoted && standby_of && (note || StateLog::Files(state_dir).Numbers().empty())) return standby_of;
   if (!promoted && note) return core::ParseAddress("standby.json", note->leader);  // a copy: it stays one
+  ASSIGN_OR_RETURN(const KnownStandbys known, ReadKnownStandbys(state_dir));
+  if (!promoted && !standby_of && known.addresses.empty()) return std::nullopt;
   uint64_t mark = 0;
   if (promoted && !note->own) {
     ASSIGN_OR_RETURN(mark, StateLog::ReadMark(state_dir));
   }
   ASSIGN_OR_RETURN(const LastKnown last, ReadLastKnown(state_dir, mark));
-  ASSIGN_OR_RETURN(const KnownStandbys known, ReadKnownStandbys(state_dir));
   ASSIGN_OR_RETURN(std::vector<core::Address> addresses, Others(promoted ? last.coordinators : known.addresses, own));
   if (standby_of && std::ranges::count(addresses, standby_of->Text(), &core::Address::Text) == 0) {
     addresses.push_back(*standby_of);

@@ -25,9 +25,9 @@ class CompletionTest(unittest.TestCase):
 
     def test_the_first_word_of_causewayctl_is_one_of_its_commands(self):
         self.assertEqual(complete(self.control, ""),
-                         {"status", "set", "settings", "export", "drain", "pause", "resume", "stop", "release", "rollback", "promote", "history", "report", "config-check",
+                         {"status", "set", "settings", "export", "drain", "pause", "resume", "stop", "release", "rollback", "promote", "standby", "history", "report", "config-check",
                           "init", "plan"})
-        self.assertEqual(complete(self.control, "st"), {"status", "stop"})
+        self.assertEqual(complete(self.control, "st"), {"standby", "status", "stop"})
         self.assertIn("inner.lr=", complete(self.control, "set", "inner."))
 
     def test_flags_are_those_of_the_programs_own_help(self):
