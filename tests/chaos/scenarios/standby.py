@@ -57,7 +57,8 @@ def measure_promotions(test, case, options):
             lr = None if "not copied" in said else lr
         times.append(promoted(test, case["how"], leader, standby))
         if lr is not None:
-            test.assertIn(f"→ {lr}", test.ctl(standby, "history", "--kind=set"))
+            changes = standby.journal("SELECT text FROM events WHERE kind = 'set'")
+            test.assertIn(f"→ {lr}", " ".join(text for (text,) in changes))
         completed += "is completed from what they hold" in standby.coordinator.log()
         book = DigestBook()
         book.await_agreement(standby, test_standby.SITES, standby.newest())
