@@ -17,7 +17,7 @@
 namespace causeway::server {
 namespace {
 
-constexpr int64_t kAskAgainMs = 1'000;
+constexpr int64_t kAskAgainMs = 200;
 constexpr uint64_t kMostEpoch = uint64_t{1} << 52;  // a million promotions
 constexpr auto kWatch = std::chrono::seconds(5);
 constexpr auto kHandOver = std::chrono::seconds(15);

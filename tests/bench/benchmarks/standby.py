@@ -23,15 +23,16 @@ from harness import DONE, eventually, merged  # noqa: E402
 
 FILE, MINUTES = "standby", 8
 OPTIONS = {"what": (["pace", "gone", "handed_over"], "to measure"), "parameters": ([30_000_000, 100_000_000], "of the model"),
+           "step_ms": (1, "of an inner step; with 1 the sites, both coordinators and the disk have no time to spare"),
            "seconds": (15, "of a turn of pace"), "turns": (3, "of pace")}
 QUICK = {"what": ["gone"], "parameters": [1_000_000], "seconds": 2, "turns": 1}
 GOALS = {30_000_000: 3, 100_000_000: 4}  # seconds
 
 
-def begin(test, parameters):
+def begin(test, parameters, step_ms):
     config = test_standby.config_of(run={"steps": 10_000_000}, checkpoint={"every_rounds": 10})
     config["model"]["tensors"] = [{"name": f"t{i}", "shape": [parameters // 4], "init": 0.25} for i in range(4)]
-    run, standby = test.with_standby(merged(config, {"model": {"step_ms": 1}}))
+    run, standby = test.with_standby(merged(config, {"model": {"step_ms": step_ms}}))
     eventually(lambda: run.rounds() >= 2 and whole(run), "rounds, and a first copy", 300)
     return run, standby
 
@@ -56,7 +57,7 @@ def turn(run, seconds):
 
 
 def pace(test, case, options):
-    run, standby = begin(test, case["parameters"])
+    run, standby = begin(test, case["parameters"], case["step_ms"])
     rows = []
     for _ in range(options.turns):
         with_it = turn(run, options.seconds)
@@ -70,7 +71,7 @@ def pace(test, case, options):
 
 
 def promotion(test, case, options):
-    run, standby = begin(test, case["parameters"])
+    run, standby = begin(test, case["parameters"], case["step_ms"])
     before = run.newest()
     if case["what"] == "gone":
         run.coordinator.kill()
@@ -91,7 +92,7 @@ def promotion(test, case, options):
 
 
 def cases(options):
-    return [{"what": what, "parameters": parameters} for parameters in options.parameters for what in options.what]
+    return [{"what": what, "parameters": parameters, "step_ms": options.step_ms} for parameters in options.parameters for what in options.what]
 
 
 def measure(case, bench):
