@@ -1,6 +1,7 @@
 #include <spdlog/spdlog.h>
 
 #include "absl/strings/str_cat.h"
+#include "core/address.h"
 #include "core/check.h"
 #include "core/thread.h"
 #include "server/calls/reactors.h"
