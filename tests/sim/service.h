@@ -116,7 +116,7 @@ struct Coordinators {
   core::Shard shard;
   bool mirrored = false;
   std::set<uint64_t> epochs;  // that lives have had: no two have the same
-  bool both_led = false;      // at the last look
+  int both_led = 0;           // the number of looks, one after the other
 
   static Node NodeOf(int shard) { return "hub" + std::to_string(shard); }
   static Node StandbyOf(int shard) { return "mirror" + std::to_string(shard); }
