@@ -111,9 +111,4 @@ PLANTS = {
         ("server/store/mirror_directory.cc",
          "  return ((TermOf(last) + 1) << kTermBits) + (static_cast<uint64_t>(place) << kPlaceBits);",
          "  return last + 1 + (place < 0 ? kPlaceBits : 0);")],
-    "copy_is_not_synced_over_a_broken_stream": [
-        ("server/store/mirror_directory.cc", "  removed_.clear();\n  note_.place = place;\n",
-         "  removed_.clear();\n  unsynced_.clear();\n  note_.place = place;\n")],
-    "handover_does_not_wait_for_the_copy": [
-        ("server/store/mirror_feed.cc", "(orders_.finished && acknowledged_ == newest_.sequence);", "orders_.finished;")],
 }
