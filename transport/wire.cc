@@ -45,7 +45,7 @@ class LaterLeader : public std::enable_shared_from_this<LaterLeader> {
         if (const auto self = weak.lock()) self->Leads(leads);
       });
     };
-    Wait();
+    if (timer_ == nullptr) Wait();  // to replace one that waits would bring its call forward
   }
   void End() {
     std::unique_ptr<AlarmTimer> timer;
@@ -64,7 +64,7 @@ class LaterLeader : public std::enable_shared_from_this<LaterLeader> {
     std::function<void()> ask;
     {
       core::MutexLock lock(mutex_);
-      if (later_ == nullptr) return;
+      if (later_ == nullptr) return timer_.reset();
       ask = ask_;
       Wait();
     }
