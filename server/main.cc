@@ -48,6 +48,14 @@ ABSL_FLAG(bool, rebuild_from_sites, false,
           "that two of them hold with equal digests");
 ABSL_FLAG(std::string, accept, "",
           "with --rebuild_from_sites, and after a loss of power: the one site that is believed, instead of two");
+ABSL_FLAG(std::string, copy_to, "",
+          "folder for copies of the state, each a consistent set of files, made after each snapshot; no commit waits");
+ABSL_FLAG(std::string, copy_hook, "",
+          "command for /bin/sh after each set in --copy_to, such as rclone sync $CAUSEWAY_COPY_DIR s3:bucket/run");
+ABSL_FLAG(int32_t, copy_keep, 3, "number of sets that stay in --copy_to");
+ABSL_FLAG(std::string, restore_from, "",
+          "with a state directory that has no state: a folder that --copy_to has filled, whose newest set is restored, "
+          "or one of its sets/NAME.json");
 ABSL_FLAG(std::string, shard, "0/1",
           "i/n: one of n coordinators of the run, which owns the fragments f with f mod n = i; 0/n decides who is in");
 ABSL_FLAG(std::string, membership, "", "HOST:PORT of the coordinator with --shard=0/n; the others follow it");
@@ -73,9 +81,11 @@ namespace {
 constexpr char kUsage[] =
     "causeway-coordinator --config=run.yaml --state_dir=DIR [--listen=HOST:PORT] [--http=HOST:PORT]\n"
     "                     [--shard=i/n --membership=HOST:PORT] [--rebuild_from_sites [--accept=SITE]]\n"
+    "                     [--copy_to=DIR [--copy_hook=COMMAND]] [--restore_from=DIR]\n"
     "Keeps one model in step across sites. SIGTERM saves the state; started again, it goes on from there.\n";
 
-constexpr int kOwnThreads = 16;  // journal, merges, scrubber, signals, log, followers, connections, long answers, watch
+constexpr int kOwnThreads =
+    17;  // journal, merges, scrubber, copies, signals, log, followers, connections, long answers, watch
 constexpr int64_t kStandbyTickMs = 100;
 constexpr int64_t kHandOverMs = 10'000;
 constexpr int64_t kTickMs = 25;  // leases, graces, the end of the run
@@ -97,6 +107,15 @@ void TellDifferences(const std::string& run_yaml, const core::RunConfig& first, 
   for (const std::string& difference : formats::FileDifferences(first, newest, run_yaml, path)) {
     spdlog::warn("{} differs from the run in {}", path, difference);
   }
+}
+
+absl::Status CheckCopyFlags() {
+  if (absl::GetFlag(FLAGS_copy_keep) < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--copy_keep: expected 1 or more, got ", absl::GetFlag(FLAGS_copy_keep)));
+  }
+  if (absl::GetFlag(FLAGS_copy_hook).empty() || !absl::GetFlag(FLAGS_copy_to).empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError("--copy_hook: expected --copy_to=DIR with it, got none");
 }
 
 absl::StatusOr<server::Listening> ReadListening() {
@@ -152,6 +171,12 @@ server::JournalOptions OptionsOfJournal(const std::string& run_yaml, core::RunCo
           .max_update_log_bytes = config.checkpoint.max_update_log_bytes,
           .min_free_bytes = config.checkpoint.min_free_bytes,
           .new_lineage = absl::GetFlag(FLAGS_new_lineage),
+          .copy = {.directory = absl::GetFlag(FLAGS_copy_to),
+                   .hook = absl::GetFlag(FLAGS_copy_hook),
+                   .keep = absl::GetFlag(FLAGS_copy_keep),
+                   .run_id = config.run_id,
+                   .restore_from = absl::GetFlag(FLAGS_restore_from)},
+          .progress = [](const std::string& text) { spdlog::info("{}", text); },
           .shard = shard,
           .relaxed = config.durability.journal == core::JournalMode::kRelaxed,
           .accept = [&](const std::string& stored, bool started) -> absl::StatusOr<std::string> {
@@ -402,6 +427,7 @@ int main(int argc, char** argv) {
   if (!run_yaml.ok()) return ctl::Fail(ctl::kBadInput, run_yaml.status());
   auto config = formats::ParseRunYaml(*run_yaml, absl::GetFlag(FLAGS_config));
   if (!config.ok()) return ctl::Fail(ctl::kBadInput, config.status());
+  if (const absl::Status copies = CheckCopyFlags(); !copies.ok()) return ctl::Fail(ctl::kBadInput, copies);
   auto listening = ReadListening();
   if (!listening.ok()) return ctl::Fail(ctl::kBadInput, listening.status());
   if (const absl::Status placed = formats::PlaceShards(listening->shard.count, &*config); !placed.ok()) {

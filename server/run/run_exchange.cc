@@ -130,11 +130,12 @@ v1::RunDescription RunExchange::Describe() const {
 StatusSnapshot RunExchange::Status() const {
   StatusSnapshot snapshot = View([this](const RunParts& run) { return SnapshotOf(run, started_ms_); });
   if (const absl::Status status = this->status(); !status.ok()) snapshot.failure = std::string(status.message());
-  const SyncFigures syncs = journal_->syncs();
+  const auto [syncs, scrub, copies] = journal_->figures();
   snapshot.syncs = {.count = syncs.count, .seconds = syncs.seconds, .slowest_s = syncs.slowest_s};
-  const ScrubFigures scrub = journal_->scrub();
   snapshot.scrub = {.passes = scrub.passes, .bytes = scrub.bytes, .ended_unix_ms = scrub.ended_unix_ms, .damages = {}};
   for (const DiskDamage& damage : scrub.damages) snapshot.scrub.damages.push_back(damage.Text());
+  snapshot.others.copies = {copies.directory, copies.set,        copies.unix_ms, copies.bytes, copies.new_bytes,
+                            copies.seconds,   copies.hook_ended, copies.hook_s,  copies.failed};
   for (const std::string& address : journal_->mirrors().known())
     snapshot.others.standbys.push_back({.address = address});
   for (const auto& feed : journal_->mirrors().all()) {

@@ -345,6 +345,15 @@ void FindStandbys(const StatusSnapshot& snapshot, Alarms& alarms) {
                                          "): if this machine is lost now, so is the run's state")});
 }
 
+void FindCopies(const StatusSnapshot& snapshot, Alarms& alarms) {
+  const CopyStatus& copies = snapshot.others.copies;
+  if (copies.failed.empty()) return;
+  alarms.push_back({.name = "copy_failed",
+                    .severity = Severity::kWarning,
+                    .text = absl::StrCat("--copy_to=", copies.directory, ": ", copies.failed,
+                                         "; the next copy is made after the next snapshot")});
+}
+
 void FindCertificate(const StatusSnapshot& snapshot, Alarms& alarms) {
   if (!snapshot.host.certificate_expires_unix_s) return;
   const int64_t left_s = *snapshot.host.certificate_expires_unix_s - snapshot.unix_ms / 1000;
@@ -499,6 +508,7 @@ Alarms FindAlarms(const StatusSnapshot& snapshot) {
   FindDamage(snapshot, alarms);
   FindCertificate(snapshot, alarms);
   FindStandbys(snapshot, alarms);
+  FindCopies(snapshot, alarms);
   FindRefusedFiles(snapshot, alarms);
   FindAlone(snapshot, alarms);
   for (const SiteStatus& site : snapshot.sites) {

@@ -20,7 +20,7 @@
 
 namespace causeway::server {
 
-inline constexpr std::array<std::string_view, 33> kAlarmNames = {
+inline constexpr std::array<std::string_view, 34> kAlarmNames = {
     "below_quorum",         "training_diverges", "digest_mismatch", "disk_low",
     "certificate_ending",   "site_alone",        "site_gone",       "residual_growing",
     "site_silent",          "run_paused",        "disk_slow",       "unknown_lineage",
@@ -29,7 +29,7 @@ inline constexpr std::array<std::string_view, 33> kAlarmNames = {
     "unproven_claim",       "shard_gone",        "straggler",       "no_checkpoint",
     "transfer_stalled",     "log_stuck",         "loss_outlier",    "file_refused",
     "round_stands",         "transfers_fail",    "two_workers",     "no_standby",
-    "standby_behind",
+    "standby_behind",       "copy_failed",
 };
 
 // The alarms that the snapshot calls for, critical ones first, without their times.

@@ -279,6 +279,20 @@ void AddStandbys(const std::vector<StandbyStatus>& standbys, Families& families)
   for (MetricFamily* family : {&up, &seconds, &bytes}) families.push_back(std::move(*family));
 }
 
+void AddCopies(const CopyStatus& copies, Families& families) {
+  if (copies.directory.empty()) return;
+  const auto gauge = MetricType::Gauge;
+  Add(families, "causeway_copy_up", "Whether the newest copy is where it should be (0 or 1).", gauge,
+      copies.failed.empty() ? 1 : 0);
+  if (copies.set.empty()) return;
+  Add(families, "causeway_copy_timestamp_seconds", "When the newest copy was begun.", gauge,
+      static_cast<double>(copies.unix_ms) * 1e-3);
+  Add(families, "causeway_copy_bytes", "Bytes of the newest copy.", gauge, static_cast<double>(copies.bytes));
+  Add(families, "causeway_copy_new_bytes", "Bytes of it that no copy before had.", gauge,
+      static_cast<double>(copies.new_bytes));
+  Add(families, "causeway_copy_hook_seconds", "How long its hook took.", gauge, copies.hook_s);
+}
+
 void AddScrub(const ScrubStatus& scrub, Families& families) {
   const auto gauge = MetricType::Gauge;
   Add(families, "causeway_scrub_passes_total", "Times that the state directory was read again.", MetricType::Counter,
@@ -301,6 +315,7 @@ std::string MetricsText(const StatusSnapshot& snapshot, const ProcessStatus& pro
   AddTimes(snapshot.times, families);
   AddSyncs(snapshot.syncs, families);
   AddScrub(snapshot.scrub, families);
+  AddCopies(snapshot.others.copies, families);
   AddStandbys(snapshot.others.standbys, families);
   AddHost(snapshot.host, process, event_streams, families);
   std::erase_if(families, [](const MetricFamily& family) { return family.metric.empty(); });

@@ -319,6 +319,14 @@ void WriteScrub(JsonWriter& json, const ScrubStatus& scrub) {
   json.EndObject();
 }
 
+void WriteCopies(JsonWriter& json, const CopyStatus& copies) {
+  json.Key("copies");
+  if (copies.directory.empty()) return json.Null();
+  json.Object("directory", copies.directory, "set", copies.set, "unix_ms", copies.unix_ms, "bytes", copies.bytes,
+              "new_bytes", copies.new_bytes, "seconds", copies.seconds, "hook_ended", copies.hook_ended, "hook_s",
+              copies.hook_s, "failed", copies.failed);
+}
+
 void WriteHost(JsonWriter& json, const StatusSnapshot& snapshot) {
   const HostStatus& host = snapshot.host;
   json.Key("disk");
@@ -392,6 +400,7 @@ std::string StatusJson(const StatusSnapshot& snapshot, Details details) {
   json.BeginObject();
   WriteRun(json, snapshot, reduced);
   WriteStandbys(json, snapshot);
+  WriteCopies(json, snapshot.others.copies);
   WriteHost(json, snapshot);
   WriteAlarms(json, snapshot);
   WriteCodec(json, snapshot);

@@ -210,11 +210,25 @@ struct StandbyStatus {
   double seconds_behind = 0;
 };
 
-// The run's coordinators besides this one.
+// Copies of the state directory elsewhere (store/copies.h).
+struct CopyStatus {
+  std::string directory;  // empty: none are made, and the rest counts for nothing
+  std::string set;        // the newest; empty: none in this life of the coordinator
+  int64_t unix_ms = 0;    // when it was begun
+  int64_t bytes = 0;
+  int64_t new_bytes = 0;
+  double seconds = 0;
+  std::string hook_ended;  // "with 0" …; empty: it has not, or there is none
+  double hook_s = 0;
+  std::string failed;  // why the last one is not where it should be; empty: it is
+};
+
+// The run's coordinators besides this one, and copies of its state.
 struct OtherCoordinators {
   std::vector<AwayShard> away;          // the other shards that shard 0 does not hear
   std::vector<StandbyStatus> standbys;  // by place
   std::string standby_of;               // the leader's HOST:PORT; empty: this one leads
+  CopyStatus copies;
 };
 
 enum class Severity { kWarning, kCritical };

@@ -27,7 +27,7 @@ class JournalQueue {
 
   absl::Status status() const;  // OK, or why the journal has ended
   void Fail(const absl::Status& status);
-  void NoteSynced();  // by the late sync: the journal's thread looks after its files
+  void Wake();  // the journal's thread looks after its files
   void Close();
 
   // ---- The journal's thread ----
@@ -48,7 +48,7 @@ class JournalQueue {
   uint64_t finished_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t event_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of those not finished
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool synced_ ABSL_GUARDED_BY(mutex_) = false;  // since the thread last took
+  bool woken_ ABSL_GUARDED_BY(mutex_) = false;  // since the thread last took
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -90,9 +90,9 @@ void JournalQueue::Fail(const absl::Status& status) {
   status_ = status;
 }
 
-void JournalQueue::NoteSynced() {
+void JournalQueue::Wake() {
   const core::MutexLock lock(mutex_);
-  synced_ = true;
+  woken_ = true;
   changed_.NotifyAll();
 }
 
@@ -106,13 +106,13 @@ void JournalQueue::Close() {
 
 std::optional<JournalQueue::Batch> JournalQueue::Take(std::optional<core::Clock::TimePoint> due) {
   core::MutexLock lock(mutex_);
-  const auto ready = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closing_ || synced_ || !items_.empty(); };
+  const auto ready = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closing_ || woken_ || !items_.empty(); };
   if (due && status_.ok()) {
     lock.WaitFor(changed_, *due - core::SystemClock().Now(), ready);
   } else {
     lock.Wait(changed_, ready);
   }
-  synced_ = false;
+  woken_ = false;
   if (items_.empty() && closing_) return std::nullopt;
   return Batch{std::exchange(items_, {}), status_};
 }
@@ -140,8 +140,13 @@ Journal::Journal(JournalOptions options, std::unique_ptr<JournalFiles> files)
   if (options_.relaxed) {
     files_->late = std::make_unique<LateSync>(&files_->syncs, [this](const absl::Status& status) {
       if (!status.ok()) Fail(status);
-      queue_->NoteSynced();
+      queue_->Wake();
     });
+  }
+  if (!options_.copy.directory.empty()) {
+    copies_ = std::make_unique<Copies>(options_.directory, options_.shard, options_.copy, [this] { queue_->Wake(); });
+    copies_->Want();
+    queue_->Wake();
   }
   thread_ = core::Thread([this] { Run(); });
   if (options_.scrub_bytes_per_s <= 0) return;
@@ -161,7 +166,8 @@ Journal::~Journal() {
   scrub_.reset();
   queue_->Close();
   thread_.Join();
-  files_->late.reset();  // it calls us
+  files_->late.reset();  // they call us
+  copies_.reset();
 }
 
 const JournalIdentity& Journal::identity() const { return files_->identity; }
@@ -184,9 +190,11 @@ void Journal::Flush() {
 
 absl::Status Journal::status() const { return queue_->status(); }
 
-SyncFigures Journal::syncs() const { return files_->syncs.figures(); }
-
-ScrubFigures Journal::scrub() const { return scrub_ == nullptr ? ScrubFigures() : scrub_->figures(); }
+JournalFigures Journal::figures() const {
+  return {.syncs = files_->syncs.figures(),
+          .scrub = scrub_ == nullptr ? ScrubFigures() : scrub_->figures(),
+          .copies = copies_ == nullptr ? CopyFigures() : copies_->figures()};
+}
 
 absl::Status Journal::AddAndWait(JournalItem item) {
   CHECK(!thread_.IsCurrent());  // it would wait for itself
@@ -208,6 +216,7 @@ void Journal::Run() {
     if (batch->status.ok()) {
       absl::Status written = WriteAndTell(items);
       if (written.ok()) written = files_->Mind();
+      if (written.ok()) StageCopy();
       if (!written.ok()) Fail(written);
     }
     items.clear();  // frees everything that its callbacks hold before any waiter learns that they are done
@@ -219,6 +228,14 @@ void Journal::Run() {
   if (synced.ok() && in_doubt && !ends_in_doubt_) synced = files_->NoteCleanEnd();
   if (!synced.ok()) return Fail(synced);
   files_->log->Mark().IgnoreError();
+  if (copies_ == nullptr) return;
+  copies_->AwaitIdle();
+  StageCopy();
+}
+
+void Journal::StageCopy() {
+  if (copies_ == nullptr) return;
+  copies_->Stage(*files_->database, *files_->segments, files_->log->end(), files_->identity.epoch);
 }
 
 // Says what a machine that stops now would keep.
@@ -255,6 +272,7 @@ absl::Status Journal::WriteAndTell(std::vector<JournalItem>& batch) {
     if (!item.snapshot) continue;
     RETURN_IF_ERROR(
         files_->Prune(item.snapshot->fragment, {options_.keep, options_.max_update_log_bytes, kept_.load()}));
+    if (copies_ != nullptr) copies_->Want();
     core::FaultPoint("after_prune");
   }
   return end;

@@ -32,6 +32,7 @@
 #include "core/limits.h"
 #include "core/mutex.h"
 #include "core/thread.h"
+#include "server/store/copies.h"
 #include "server/store/mirror_feed.h"
 #include "server/store/records.h"
 #include "server/store/scrubber.h"
@@ -51,7 +52,9 @@ struct JournalOptions {
   int64_t max_update_log_bytes = 0;  // bound over all fragments; 0: no update older than a snapshot stays
   int64_t min_free_bytes = 0;        // the journal ends before its disk has less; 0: not checked
   bool new_lineage = false;          // the directory was restored from a backup
-  core::Shard shard;                 // the shard whose state is stored here; another one's directory is refused
+  CopyOptions copy;
+  std::function<void(const std::string&)> progress = [](const std::string&) {};  // of long work: sentences
+  core::Shard shard;  // the shard whose state is stored here; another one's directory is refused
   // Entries count as durable once written; they reach the disk within core::kRelaxedSyncMs.
   bool relaxed = false;
   int64_t segment_bytes = core::kSegmentBytes;
@@ -61,6 +64,12 @@ struct JournalOptions {
   std::function<void(const absl::Status&)> failed;  // once, on the journal's thread
   int64_t scrub_bytes_per_s = 0;                    // rate at which stored data is reread (scrubber.h); 0: never
   std::function<void(const DiskDamage&)> damaged;   // once for each place, on the scrubber's thread
+};
+
+struct JournalFigures {
+  SyncFigures syncs;  // of its commits
+  ScrubFigures scrub;
+  CopyFigures copies;
 };
 
 class Journal {
@@ -86,8 +95,7 @@ class Journal {
   void EndsInDoubt(bool in_doubt = true) { ends_in_doubt_ = in_doubt; }
   void Flush();                 // returns when everything committed before is durable and notified, or has failed
   absl::Status status() const;  // OK, or why the journal has ended
-  SyncFigures syncs() const;    // of its commits
-  ScrubFigures scrub() const;
+  JournalFigures figures() const;
 
   // Records the seed; the snapshots of version 0 must exist already. Blocks until durable; Load then says `seeded`.
   // `entry` becomes durable with it.
@@ -132,6 +140,7 @@ class Journal {
   void Fail(const absl::Status& failure);
   absl::Status WriteAndTell(std::vector<JournalItem>& batch);
   absl::Status AddAndWait(JournalItem item);
+  void StageCopy();
 
   const JournalOptions options_;
   const std::unique_ptr<JournalFiles> files_;
@@ -139,6 +148,7 @@ class Journal {
   const std::unique_ptr<JournalQueue> queue_;
   std::atomic<core::Version> kept_ = -1;
   std::atomic<bool> ends_in_doubt_ = false;
+  std::unique_ptr<Copies> copies_;  // null: none are made
 
   core::Thread thread_;  // uses everything above
   std::unique_ptr<ScrubThread> scrub_;

@@ -73,8 +73,6 @@ void LateSync::Run() {
 }
 namespace {
 
-constexpr char kUnsyncedEnd[] = "unsynced_end";  // 1 while a relaxed journal is at work
-
 int64_t Bytes(const std::vector<ChunkPtr>& chunks) {
   int64_t bytes = 0;
   for (const ChunkPtr& chunk : chunks) bytes += static_cast<int64_t>(chunk->size());
@@ -103,6 +101,12 @@ int64_t JournalItem::payload_bytes() const {
 absl::Status JournalFiles::OpenAll(JournalOptions& options) {
   ASSIGN_OR_RETURN(directory, StateDirectory::Open(options.directory));
   RETURN_IF_ERROR(directory->CheckRoom(0, options.min_free_bytes));
+  if (!options.copy.restore_from.empty()) {
+    ASSIGN_OR_RETURN(const std::string set, RestoreCopy(options.copy.restore_from, options.directory,
+                                                        options.copy.run_id, options.shard, options.progress));
+    options.progress(set.empty() ? "--restore_from is not needed: the state directory has a state"
+                                 : absl::StrCat("was restored from the copy ", set, "; it begins a new lineage"));
+  }
   // All checks that may refuse come first, then all changes.
   Readout readout;
   mirrors = std::make_unique<MirrorFeeds>(options.directory);

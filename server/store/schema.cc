@@ -242,7 +242,10 @@ absl::StatusOr<JournalIdentity> BeginLife(Database& database, uint64_t epoch, bo
   ASSIGN_OR_RETURN(identity.former_lineages, FormerLineages(database));
   ASSIGN_OR_RETURN(const std::optional<std::string> continues, ReadMeta(database, "continues"));
   ASSIGN_OR_RETURN(const std::optional<std::string> lineage, ReadMeta(database, "lineage"));
-  if (lineage && !new_lineage) {
+  ASSIGN_OR_RETURN(const std::optional<std::string> copied_as, ReadMeta(database, kCopiedAs));
+  const bool restored = !copied_as.value_or("").empty();
+  if (restored) RETURN_IF_ERROR(WriteMeta(database, kCopiedAs, ""));
+  if (lineage && !new_lineage && !restored) {
     identity.lineage = *lineage;
     identity.continues = continues.value_or("");
   } else {

@@ -70,6 +70,8 @@ absl::Status Continue(Database& database, const std::string& lineage);
 // Adds the present versions to the floors, of which it keeps the newest. In a transaction of the caller.
 absl::Status RecordFloor(Database& database, JournalIdentity& identity);
 
+inline constexpr char kUnsyncedEnd[] = "unsynced_end";  // 1 while a relaxed journal is at work
+inline constexpr char kCopiedAs[] = "copied_as";  // the set whose log this is (copies.h); empty once it was restored
 inline constexpr char kHandedTo[] = "handed_to";  // key of meta: the standby to which this life has handed over
 
 // The addresses of all coordinators that the run has known, by place, the first one's is 0: "" this one's, "-" that of a

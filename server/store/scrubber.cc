@@ -288,15 +288,19 @@ absl::Status Scrubber::ReadPayload(Database& index, const formats::FileDescripto
 
 // ---- The thread ----
 
+void LowerThreadPriority() {
+  constexpr int kNice = 10, kOfThisThread = 1, kIdle = 3 << 13;  // ioprio_set(2) has no names for the last two
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
+  ::syscall(SYS_ioprio_set, kOfThisThread, 0, kIdle);
+}
+
 ScrubThread::ScrubThread(ScrubOptions options)
     : scrubber_([&] {
         options.wait_until = [this](core::Clock::TimePoint time) { return WaitUntil(time); };
         return std::move(options);
       }()),
       thread_([this] {
-        constexpr int kNice = 10, kOfThisThread = 1, kIdle = 3 << 13;  // ioprio_set(2) has no names for the last two
-        ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
-        ::syscall(SYS_ioprio_set, kOfThisThread, 0, kIdle);
+        LowerThreadPriority();
         scrubber_.Run();
       }) {}
 

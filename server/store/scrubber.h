@@ -102,6 +102,8 @@ class Scrubber {
   ScrubFigures figures_ ABSL_GUARDED_BY(mutex_);
 };
 
+void LowerThreadPriority();  // of the calling thread, for the processor and the disk
+
 // A scrubber on a thread of low priority, for as long as it lives. options.wait_until is ignored.
 class ScrubThread {
  public:

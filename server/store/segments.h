@@ -69,6 +69,8 @@ class Segments {
 
   absl::Status Sync() { return SyncFiles(TakeUnsynced()); }  // makes everything appended so far durable
 
+  void Roll() { appending_[0] = appending_[1] = {}; }  // what is appended from here on goes to new segments
+
   // Removes all segments that are neither in `live` nor being appended to.
   absl::Status RemoveAllBut(const std::vector<int64_t>& live);
 

@@ -27,7 +27,8 @@ ALARMS = {"site_alone", "site_gone", "below_quorum", "digest_mismatch", "residua
           "run_paused", "training_diverges", "site_quarantined", "contribution_refused", "outlier_merged",
           "site_noisy", "unproven_claim", "shard_gone", "straggler", "no_checkpoint", "transfer_stalled", "log_stuck",
           "loss_outlier", "lengths_apart", "file_refused",
-          "round_stands", "transfers_fail", "two_workers", "no_standby", "standby_behind"}
+          "round_stands", "transfers_fail", "two_workers", "no_standby", "standby_behind",
+          "copy_failed"}
 
 
 @unittest.skipUnless(shutil.which("promtool"), "promtool is not installed (apt-get install prometheus)")

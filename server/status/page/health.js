@@ -30,6 +30,10 @@ const ALARMS = {
     'No standby is connected',
     'Start it again with --standby_of, or look at the link to it: the log of each says why.'
   ],
+  copy_failed: [
+    'The newest copy is not where it should be',
+    'The run goes on. The text says what failed; what a hook printed is in copy_hook.log in the state directory. The next copy is made after the next snapshot.'
+  ],
   standby_behind: [
     'A standby is behind',
     'It could lead only from what it has. Look at the link between the two, and at its disk.'
