@@ -69,7 +69,7 @@ const std::vector<CommandText>& CommandTexts() {
       {kSteer, "promote", "--at=HOST:PORT [--leader_is_stopped]",
        "a standby leads the run from now on, from what it has; its leader is stopped before"},
       {kSteer, "standby", "--forget=HOST:PORT", "no start asks a standby any more that does not come back"},
-      {kTake, "export", "--out=DIR [--assets=DIR] [--dtype=float32|bfloat16] [--overwrite]",
+      {kTake, "export", "--out=DIR [--assets=DIR] [--dtype=float32|bfloat16] [--overwrite] [--hook=COMMAND]",
        "the global parameters as a folder that Hugging Face's transformers load; of a run with shards from "
        "--coordinator=A,B,… in their order"},
       {kPrepare, "settings", "[--markdown]", "each setting of run.yaml: its default, and what it says", false},

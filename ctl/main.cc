@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "core/check.h"
 #include "core/ids.h"
@@ -46,6 +48,9 @@ ABSL_FLAG(std::string, assets, "",
           "export: a Hugging Face folder of the same model, whose tokenizer and generation_config.json are copied");
 ABSL_FLAG(std::string, dtype, "float32", "export: float32, or bfloat16, rounded to nearest, ties to even");
 ABSL_FLAG(bool, overwrite, false, "export: also a model in --out that no export of this run has written");
+ABSL_FLAG(
+    std::string, hook, "",
+    "export: command for /bin/sh once the model is written, such as rclone copy $CAUSEWAY_EXPORT_DIR s3:models/x");
 ABSL_FLAG(std::string, site, "", "drain, release, history: the site's name");
 ABSL_FLAG(int64_t, to, -1, "rollback: a version of which all fragments have a snapshot");
 ABSL_FLAG(std::string, at, "", "promote: HOST:PORT of the standby that is to lead");
@@ -83,6 +88,17 @@ void PrintUntrained(const core::FragmentMap& map, const std::vector<core::Versio
                  "note: fragment %d (%s and others, %zu tensors) is in no round yet: its values are the initial ones\n",
                  static_cast<int>(fragment.id), first.name.c_str(), fragment.tensors.size());
   }
+}
+
+// Its output is this command's.
+absl::Status RunExportHook(const std::string& hook, const std::string& folder) {
+  if (hook.empty()) return absl::OkStatus();
+  const std::string quoted = absl::StrReplaceAll(folder, {{"'", "'\\''"}});
+  const int ended = std::system(absl::StrCat("export CAUSEWAY_EXPORT_DIR='", quoted, "'\n", hook).c_str());
+  if (ended == 0) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("--hook ended ",
+                                          WIFEXITED(ended) ? absl::StrCat("with ", WEXITSTATUS(ended)) : "by a signal",
+                                          "; the model is in ", folder));
 }
 
 absl::Status Export(std::vector<Client>& clients) {
@@ -135,7 +151,8 @@ absl::Status Export(std::vector<Client>& clients) {
   }
   if (!form.note.empty()) std::fprintf(stderr, "note: %s\n", form.note.c_str());
   std::printf("%s\n", out.c_str());
-  return absl::OkStatus();
+  std::fflush(stdout);
+  return RunExportHook(absl::GetFlag(FLAGS_hook), out);
 }
 
 absl::StatusOr<std::vector<Client>> MakeClients() {

@@ -1,10 +1,12 @@
 #include "server/store/copies.h"
 
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -63,11 +65,11 @@ struct CopySet {
     NLOHMANN_DEFINE_TYPE_INTRUSIVE(File, name, xxh3_64, bytes)
   };
   int format = kSetFormat;
-  std::string run_id, shard;
+  std::string run_id, shard, lineage;
   int64_t unix_ms = 0;
   uint64_t epoch = 0, sequence = 0;
   std::vector<File> files;
-  NLOHMANN_DEFINE_TYPE_INTRUSIVE(CopySet, format, run_id, shard, unix_ms, epoch, sequence, files)
+  NLOHMANN_DEFINE_TYPE_INTRUSIVE(CopySet, format, run_id, shard, lineage, unix_ms, epoch, sequence, files)
 };
 
 absl::StatusOr<CopySet> ReadSet(const std::string& path, const std::string& run_id, const std::string& shard) {
@@ -111,9 +113,11 @@ absl::Status CopyFile(const std::string& from, const std::string& to) {
 
 // ---- The journal's thread ----
 
-Copies::Copies(std::string state_dir, const core::Shard& shard, CopyOptions options, std::function<void()> idle)
+Copies::Copies(std::string state_dir, const core::Shard& shard, JournalIdentity identity, CopyOptions options,
+               std::function<void()> idle)
     : state_dir_(std::move(state_dir)),
       shard_(shard.Text()),
+      identity_(std::move(identity)),
       options_(std::move(options)),
       idle_(std::move(idle)),
       figures_{.directory = options_.directory} {
@@ -171,13 +175,13 @@ absl::Status Copies::StageFiles(Database& index, Segments& segments, Staged& sta
   return absl::OkStatus();
 }
 
-void Copies::Stage(Database& index, Segments& segments, const LogMark& end, uint64_t epoch) {
+void Copies::Stage(Database& index, Segments& segments, const LogMark& end) {
   {
     const core::MutexLock lock(mutex_);
     if (!wanted_ || staged_) return;
   }
   if (!ReadMeta(index, "manifest").value_or(std::nullopt)) return;  // until the seed is whole
-  Staged staged{.files = {}, .end = end, .epoch = epoch};
+  Staged staged{.files = {}, .end = end};
   const absl::Status status = StageFiles(index, segments, staged);
   const core::MutexLock lock(mutex_);
   wanted_ = false;
@@ -188,7 +192,7 @@ void Copies::Stage(Database& index, Segments& segments, const LogMark& end, uint
 
 void Copies::AwaitIdle() {
   core::MutexLock lock(mutex_);
-  if (!hooks_end_) hooks_end_ = core::SystemClock().Now() + std::chrono::milliseconds(kLastHookMs);
+  if (!hooks_end_) hooks_end_ = core::SystemClock().Now() + std::chrono::milliseconds(options_.last_hook_ms);
   lock.Wait(changed_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !staged_; });
 }
 
@@ -205,9 +209,12 @@ void Copies::Run() {
     }
     CopyFigures figures = this->figures();
     absl::Status status = Make(*std::move(staged), figures);
-    if (status.ok()) Show(figures);  // while its hook is at work
     if (!status.ok()) figures = this->figures();
-    if (status.ok() && !options_.hook.empty()) status = RunHook(figures);
+    if (status.ok() && !options_.hook.empty()) {
+      figures.hook_ended.clear();
+      Show(figures);
+      status = RunHook(figures);
+    }
     figures.failed = std::string(status.message());
     std::error_code error;
     fs::remove_all(Staging(""), error);
@@ -232,7 +239,7 @@ absl::Status Copies::WriteLog(const std::string& set, const Staged& staged) cons
     RETURN_IF_ERROR(WriteMeta(*rows, kCopiedAs, std::string_view(set)));
   }
   ASSIGN_OR_RETURN(const std::string all, AllRows(index, kTables));
-  ASSIGN_OR_RETURN(LogFile log, LogFile::Create(path, staged.end, staged.epoch));
+  ASSIGN_OR_RETURN(LogFile log, LogFile::Create(path, staged.end, identity_.epoch));
   RETURN_IF_ERROR(log.Append(RecordKind::kState, all, /*sync=*/false));
   return ::truncate(path.c_str(), log.bytes()) == 0 ? absl::OkStatus() : formats::FileError("cut", path);
 }
@@ -257,17 +264,24 @@ absl::Status Copies::Put(File& file, CopyFigures& figures) const {
 absl::Status Copies::Make(Staged staged, CopyFigures& figures) const {
   const core::Clock::TimePoint started = core::SystemClock().Now();
   const std::string& directory = options_.directory;
-  if (!formats::Exists(directory)) return absl::NotFoundError(directory + " is gone: make it again, or mount it");
-  for (const char* folder : {kFiles, kSets}) RETURN_IF_ERROR(formats::MakePrivateFolder(directory + folder));
+  for (const char* folder : {kFiles, kSets}) {  // not `directory`: where its disk is not mounted, another would fill up
+    const std::string path = directory + folder;
+    if (::mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) return formats::FileError("create", path);
+  }
   ASSIGN_OR_RETURN(std::vector<std::string> sets, SetsIn(directory));
   CopySet set{.run_id = options_.run_id,
               .shard = shard_,
+              .lineage = identity_.lineage,
               .unix_ms = core::SystemClock().UnixMs(),
-              .epoch = staged.epoch,
+              .epoch = identity_.epoch,
               .sequence = staged.end.sequence + 1,
               .files = {}};
   for (const std::string& each : sets) {
     ASSIGN_OR_RETURN(const CopySet before, ReadSet(absl::StrCat(directory, kSets, each), set.run_id, shard_));
+    if (before.lineage != set.lineage && std::ranges::count(identity_.former_lineages, before.lineage) == 0) {
+      return absl::FailedPreconditionError(absl::StrCat(directory, kSets, each, " is of another run of that run_id: ",
+                                                        "expected a folder of its own for each, or an empty one"));
+    }
     set.unix_ms = std::max(set.unix_ms, before.unix_ms + 1000);  // names rise, though the clock was set back
   }
   const absl::Time time = absl::FromUnixMillis(set.unix_ms);
@@ -319,7 +333,7 @@ bool Copies::HookMustEnd(core::Clock::TimePoint started) const {
   const core::Clock::TimePoint now = core::SystemClock().Now();
   core::MutexLock lock(mutex_);
   lock.WaitFor(changed_, kBetween, [] { return false; });
-  return now > started + std::chrono::milliseconds(kHookMs) || (hooks_end_ && now > *hooks_end_);
+  return now > started + std::chrono::milliseconds(options_.hook_ms) || (hooks_end_ && now > *hooks_end_);
 }
 
 absl::Status Copies::RunHook(CopyFigures& figures) const {
@@ -370,10 +384,11 @@ absl::StatusOr<std::string> RestoreCopy(const std::string& from, const std::stri
   const bool is_named = absl::EndsWith(from, kExtension);
   const std::string directory = is_named ? fs::path(from).parent_path().parent_path().string() : from;
   std::vector<std::string> sets = {BaseOf(from)};
-  if (!is_named) {
-    ASSIGN_OR_RETURN(sets, SetsIn(directory));
+  if (!is_named) sets = SetsIn(directory).value_or(std::vector<std::string>());
+  if (sets.empty()) {
+    return absl::NotFoundError(absl::StrCat("--restore_from: expected a folder that --copy_to has filled, got ",
+                                            directory, ", where sets/ holds no set"));
   }
-  if (sets.empty()) return absl::NotFoundError(absl::StrCat("--restore_from: ", directory, kSets, " has no set"));
   const auto read = [&](const std::string& name) -> absl::StatusOr<CopySet> {
     ASSIGN_OR_RETURN(const CopySet set, ReadSet(absl::StrCat(directory, kSets, name), run_id, shard.Text()));
     progress(absl::StrCat("--restore_from: reads the ", set.files.size(), " files of ", name));

@@ -23,6 +23,7 @@
 #include "core/mutex.h"
 #include "core/thread.h"
 #include "server/store/log_file.h"
+#include "server/store/records.h"
 #include "server/store/segments.h"
 #include "server/store/sqlite.h"
 
@@ -33,7 +34,9 @@ struct CopyOptions {
   std::string hook;       // a command for bash, after each set; empty: none
   int keep = 3;           // sets
   std::string run_id;
-  std::string restore_from;  // where there is no state: another copy (RestoreCopy); empty: none
+  int64_t hook_ms = 600'000;      // that a hook may take
+  int64_t last_hook_ms = 60'000;  // all of them, once the coordinator stops
+  std::string restore_from;       // where there is no state: another copy (RestoreCopy); empty: none
 };
 
 struct CopyFigures {
@@ -50,11 +53,9 @@ struct CopyFigures {
 
 class Copies {
  public:
-  static constexpr int64_t kHookMs = 600'000;     // then it is ended
-  static constexpr int64_t kLastHookMs = 60'000;  // of all hooks, once the coordinator stops
-
   // `idle` is called on its thread whenever another set may be staged.
-  Copies(std::string state_dir, const core::Shard& shard, CopyOptions options, std::function<void()> idle);
+  Copies(std::string state_dir, const core::Shard& shard, JournalIdentity identity, CopyOptions options,
+         std::function<void()> idle);
   ~Copies();  // AwaitIdle
 
   void Want();  // a set of what is there then
@@ -62,7 +63,7 @@ class Copies {
 
   // ---- The journal's thread ----
   // If a set is wanted, and none at work.
-  void Stage(Database& index, Segments& segments, const LogMark& end, uint64_t epoch);
+  void Stage(Database& index, Segments& segments, const LogMark& end);
   void AwaitIdle();
 
  private:
@@ -74,7 +75,6 @@ class Copies {
   struct Staged {
     std::vector<File> files;  // with digests where they are known
     LogMark end;
-    uint64_t epoch = 0;
   };
 
   std::string Staging(const std::string& name) const { return state_dir_ + "/copying/" + name; }
@@ -89,6 +89,7 @@ class Copies {
   void Show(const CopyFigures& figures);
 
   const std::string state_dir_, shard_;
+  const JournalIdentity identity_;
   const CopyOptions options_;
   const std::function<void()> idle_;
   mutable core::Mutex mutex_;

@@ -144,7 +144,8 @@ Journal::Journal(JournalOptions options, std::unique_ptr<JournalFiles> files)
     });
   }
   if (!options_.copy.directory.empty()) {
-    copies_ = std::make_unique<Copies>(options_.directory, options_.shard, options_.copy, [this] { queue_->Wake(); });
+    copies_ = std::make_unique<Copies>(options_.directory, options_.shard, files_->identity, options_.copy,
+                                       [this] { queue_->Wake(); });
     copies_->Want();
     queue_->Wake();
   }
@@ -230,12 +231,13 @@ void Journal::Run() {
   files_->log->Mark().IgnoreError();
   if (copies_ == nullptr) return;
   copies_->AwaitIdle();
+  copies_->Want();
   StageCopy();
 }
 
 void Journal::StageCopy() {
   if (copies_ == nullptr) return;
-  copies_->Stage(*files_->database, *files_->segments, files_->log->end(), files_->identity.epoch);
+  copies_->Stage(*files_->database, *files_->segments, files_->log->end());
 }
 
 // Says what a machine that stops now would keep.
