@@ -22,10 +22,12 @@ RUN cd /programs && /source/deploy/runtime_packages causeway-coordinator causewa
     && /source/deploy/runtime_packages causeway-worker >/worker_packages
 
 FROM ${BASE}
+# More of Debian's packages, for --copy_hook: rclone, awscli, restic.
+ARG EXTRA_PACKAGES=""
 COPY --from=build /coordinator_packages /usr/share/causeway/packages
 RUN apt-get update -q \
     && DEBIAN_FRONTEND=noninteractive xargs -a /usr/share/causeway/packages \
-         apt-get install -y -q --no-install-recommends openssl \
+         apt-get install -y -q --no-install-recommends openssl ${EXTRA_PACKAGES} \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/log/apt /var/log/dpkg.log \
     && useradd --uid 10001 --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin causeway \
     && install -d -o causeway -g causeway -m 750 /var/lib/causeway /etc/causeway /etc/causeway/certs \
