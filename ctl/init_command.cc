@@ -23,10 +23,12 @@
 #include "formats/atomic_file.h"
 #include "formats/run_yaml.h"
 #include "transport/channel.h"
+#include "transport/first_address.h"
 
 ABSL_FLAG(std::string, placement, "sites", "init: sites, a shard of the coordinator in each site's datacenter");
 ABSL_FLAG(std::vector<std::string>, shards_at, {},
-          "init: each site and where its shard listens, NAME=HOST:PORT,…; the first one's shard decides who is in");
+          "init: each site and where its shard listens, NAME=HOST:PORT,…; the first one's shard decides who is in; "
+          "NAME=HOST:PORT|HOST:PORT: with a standby of it at the second address");
 ABSL_DECLARE_FLAG(std::string, config);  // of plan round
 ABSL_DECLARE_FLAG(bool, insecure);
 
@@ -35,7 +37,13 @@ namespace {
 
 struct SiteAddress {
   std::string site;
-  transport::Address address;
+  std::vector<transport::Address> addresses;  // its shard's, and that of the shard's standby if it has one
+
+  bool has_standby() const { return addresses.size() > 1; }
+  std::string standby() const { return site + "-standby"; }
+  std::string Text() const {
+    return absl::StrJoin(addresses, "|", [](std::string* out, const auto& one) { absl::StrAppend(out, one.Text()); });
+  }
 };
 
 absl::StatusOr<std::vector<SiteAddress>> ReadSites() {
@@ -51,13 +59,17 @@ absl::StatusOr<std::vector<SiteAddress>> ReadSites() {
       return absl::InvalidArgumentError(absl::StrCat("init: --shards_at: expected names of sites, got '", parts[0],
                                                      "', which is a folder or file of the run's"));
     }
-    ASSIGN_OR_RETURN(transport::Address address, core::ParseAddress("init: --shards_at", parts[1]));
-    if (!absl::c_all_of(address.host, [](char c) { return absl::ascii_isalnum(c) || absl::StrContains(".-_:", c); })) {
+    SiteAddress& site = sites.emplace_back(parts[0]);
+    ASSIGN_OR_RETURN(site.addresses, transport::ParseAddresses("init: --shards_at", parts[1]));
+    const bool names_hosts = absl::c_all_of(site.addresses, [](const transport::Address& one) {
+      return absl::c_all_of(one.host, [](char c) { return absl::ascii_isalnum(c) || absl::StrContains(".-_:", c); });
+    });
+    if (site.addresses.size() > 2 || !names_hosts || (site.has_standby() && !names.insert(site.standby()).second)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("init: --shards_at: expected a host of letters, digits, '.', '-', '_' and ':', got ",
-                       core::Quoted(address.host)));
+          absl::StrCat("init: --shards_at: expected a host of letters, digits, '.', '-', '_' and ':' and at most one "
+                       "standby, got ",
+                       core::Quoted(item)));
     }
-    sites.push_back({parts[0], std::move(address)});
   }
   if (sites.size() < 2) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -106,15 +118,27 @@ absl::StatusOr<std::string> RunYamlFor(int sites) {
 // A script of sed: the HOST:PORT of each line of `addresses`.
 constexpr char kAddressOfLine[] = R"(s/^[^# ][^ ]* \([^ ]*\)$/\1/p)";
 
-// Both programs of one site. Names in braces are replaced.
-constexpr char kScript[] = R"sh(#!/usr/bin/env bash
+// The heads of the scripts, which have the same middle. Names in braces are replaced.
+constexpr char kSiteHead[] = R"sh(#!/usr/bin/env bash
 # Site {site} of the run in this folder: its shard of the coordinator ({index} of {count}) and its worker.
 #
 #   ./start-{site} --data=PATH …       flags are the worker's; Ctrl-C or SIGTERM stops both
 #
 # One that crashes is started again, and the other goes on. State and checkpoints go to $STATE (default: state/ beside
 # this script). `addresses` says where each site's shard is; certs/ has the certificates and tokens (deploy/certs).
-set -euo pipefail
+)sh";
+
+constexpr char kStandbyHead[] = R"sh(#!/usr/bin/env bash
+# The standby of shard {index} of {count} of the run in this folder, on a machine of its own: it keeps a copy of the shard's state,
+# and leads it once `causewayctl promote` says so.
+#
+#   ./start-{site}      Ctrl-C or SIGTERM stops it
+#
+# It is started again when it crashes. Its state goes to $STATE (default: state/ beside this script). `addresses` says
+# where each shard and its standby are; certs/ has the certificates and tokens (deploy/certs).
+)sh";
+
+constexpr char kScript[] = R"sh(set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 state=${STATE:-$here/state}
 certs=$here/certs
@@ -124,7 +148,8 @@ mapfile -t addresses < <(sed -n '{address}' "$here/addresses")
   echo "start-{site}: $here/addresses: expected {count} lines of NAME HOST:PORT, got ${#addresses[@]}" >&2
   exit 2
 }
-own=${addresses[{index}]}
+leader=${addresses[{index}]%%|*}
+own={own}
 all=$(IFS=, && echo "${addresses[*]}")
 if [[ $insecure == true ]]; then
   shard_flags=(--insecure) worker_flags=(--insecure) member_flags=()
@@ -133,14 +158,16 @@ elif [[ -e $certs/ca.pem ]]; then
     --tls_revoked="$certs/revoked" --site_tokens="$certs/site_tokens")
   worker_flags=(--tls_ca="$certs/ca.pem" --tls_cert="$certs/{site}.pem" --tls_key="$certs/{site}.key"
     --token_file="$certs/{site}.token")
-  member_flags=(--membership_tls_cert="$certs/shard-{site}.pem" --membership_tls_key="$certs/shard-{site}.key"
-    --membership_token_file="$certs/shard-{site}.token")
+  member_flags=(--membership_tls_cert="$certs/{role}-{site}.pem" --membership_tls_key="$certs/{role}-{site}.key"
+    --membership_token_file="$certs/{role}-{site}.token")
 else
   echo "start-{site}: expected $certs/ca.pem and the files beside it, which the keeper of the run's CA makes (deploy/certs);" \
     "INSECURE=true starts without, and anyone who reaches this port is believed" >&2
   exit 2
 fi
-[[ {index} -eq 0 ]] || shard_flags+=(--membership="${addresses[0]}" "${member_flags[@]}")
+[[ {index} -eq 0 ]] || shard_flags+=(--membership="${addresses[0]}")
+shard_flags+=("${member_flags[@]}" --config="$here/run.yaml" --shard={index}/{count} --exit_when_done --advertise="$own"
+  --listen="${LISTEN:-0.0.0.0:${own##*:}}" --http="${HTTP:-127.0.0.1:7078}")
 mkdir -p "$state/shard" "$state/worker"
 
 # await PID: sets `code`
@@ -168,9 +195,18 @@ keep() (
   done
 )
 
-keep shard causeway-coordinator --config="$here/run.yaml" --state_dir="$state/shard" \
-  --listen="${LISTEN:-0.0.0.0:${own##*:}}" --http="${HTTP:-127.0.0.1:7078}" --shard={index}/{count} --exit_when_done \
-  "${shard_flags[@]}" &
+)sh";
+
+constexpr char kStandbyTail[] = R"sh(
+keep standby causeway-coordinator --state_dir="$state/shard" --standby_of="$leader" "${shard_flags[@]}" &
+standby=$!
+trap 'kill -TERM $standby 2>/dev/null || true' TERM INT
+await $standby
+exit $code
+)sh";
+
+constexpr char kSiteTail[] = R"sh(
+keep shard causeway-coordinator --state_dir="$state/shard" "${shard_flags[@]}" &
 shard=$!
 keep worker causeway-worker --coordinator="$all" --site={site} --checkpoint_dir="$state/worker" "${worker_flags[@]}" "$@" &
 worker=$!
@@ -201,19 +237,29 @@ constexpr char kEnvironment[] =
     "# Site {site}: for docker compose --env-file with deploy/worker.compose.yaml and deploy/shard.compose.yaml, and "
     "for\n"
     "# systemd, where it becomes /etc/causeway/coordinator.env and /etc/causeway/worker-{site}.env.\n"
-    "SITE={site}\nSHARD={index}/{count}\nMEMBERSHIP={membership}\nLISTEN={listen}\nCOORDINATOR={all}\n";
+    "SITE={site}\nSHARD={index}/{count}\nMEMBERSHIP={membership}\nLISTEN={listen}\nCOORDINATOR={all}\n"
+    "ADVERTISE={advertise}\nROLE={role}\nSTANDBY_OF={standby_of}\n";
 
-std::string Filled(const char* text, const std::vector<SiteAddress>& sites, size_t index) {
-  const std::string lead = sites.front().address.Text();
-  const std::string all = absl::StrJoin(
-      sites, ",", [](std::string* out, const SiteAddress& one) { absl::StrAppend(out, one.address.Text()); });
-  return absl::StrReplaceAll(text, {{"{site}", sites[index].site},
+enum class Role { kShard, kStandby };
+
+std::string Filled(const std::string& text, const std::vector<SiteAddress>& sites, size_t index,
+                   Role role = Role::kShard) {
+  const bool stands_by = role == Role::kStandby;
+  const SiteAddress& site = sites[index];
+  const transport::Address& own = stands_by ? site.addresses.back() : site.addresses.front();
+  const std::string all =
+      absl::StrJoin(sites, ",", [](std::string* out, const SiteAddress& one) { absl::StrAppend(out, one.Text()); });
+  return absl::StrReplaceAll(text, {{"{site}", stands_by ? site.standby() : site.site},
                                     {"{address}", kAddressOfLine},
                                     {"{index}", absl::StrCat(index)},
                                     {"{count}", absl::StrCat(sites.size())},
                                     {"{insecure}", absl::GetFlag(FLAGS_insecure) ? "true" : "false"},
-                                    {"{membership}", index == 0 ? "" : lead},
-                                    {"{listen}", absl::StrCat("0.0.0.0:", sites[index].address.port)},
+                                    {"{membership}", index == 0 ? "" : sites.front().Text()},
+                                    {"{listen}", absl::StrCat("0.0.0.0:", own.port)},
+                                    {"{advertise}", own.Text()},
+                                    {"{role}", stands_by ? "standby" : "shard"},
+                                    {"{own}", stands_by ? absl::StrCat("${addresses[", index, "]##*|}") : "$leader"},
+                                    {"{standby_of}", stands_by ? site.addresses.front().Text() : ""},
                                     {"{all}", all}});
 }
 
@@ -232,15 +278,21 @@ void Print(const std::string& out, const std::vector<SiteAddress>& sites) {
         "--folders %s%s\n",
         out.c_str(), out.c_str(), out.c_str(),
         absl::StrCat(of_each([](const SiteAddress& one) {
+                       const std::string standby =
+                           !one.has_standby() ? ""
+                                              : absl::StrCat(" --standby ", one.standby(), "=", one.addresses[1].host,
+                                                             " --token standby:", one.standby());
                        return absl::StrCat(" \\\n    --site ", one.site, " --token ", one.site, " --shard ", one.site,
-                                           "=", one.address.host, " --token shard:", one.site);
+                                           "=", one.addresses[0].host, " --token shard:", one.site, standby);
                      }),
                      " \\\n    --operator --token operator")
             .c_str());
   }
-  std::printf(
-      "2. Give each owner the folder of that name, and no other. There:\n%s",
-      of_each([](const SiteAddress& one) { return absl::StrCat("  ./start-", one.site, " --data=PATH\n"); }).c_str());
+  std::printf("2. Give each owner the folder of that name, and no other. There:\n%s",
+              of_each([](const SiteAddress& one) {
+                const std::string standby = one.has_standby() ? absl::StrCat("  ./start-", one.standby(), "\n") : "";
+                return absl::StrCat("  ./start-", one.site, " --data=PATH\n", standby);
+              }).c_str());
   std::printf(
       "3. Watch, pause and stop the run:\n  %s/operator/ctl status\nThe page of all shards is that of %s's: "
       "http://127.0.0.1:7078/ there.\n",
@@ -260,15 +312,21 @@ absl::Status RunInitCommand(const std::string& out) {
   ASSIGN_OR_RETURN(const std::string run_yaml, RunYamlFor(static_cast<int>(sites.size())));
   std::string addresses =
       "# each site, and where its shard is: the same in all folders; the first one's decides who is in\n";
-  for (const SiteAddress& one : sites) absl::StrAppend(&addresses, one.site, " ", one.address.Text(), "\n");
+  for (const SiteAddress& one : sites) absl::StrAppend(&addresses, one.site, " ", one.Text(), "\n");
   std::map<std::string, std::string> files = {{"operator/addresses", addresses},
                                               {"operator/ctl", Filled(kOperatorScript, sites, 0)}};
+  const std::string of_site = absl::StrCat(kSiteHead, kScript, kSiteTail);
+  const std::string of_standby = absl::StrCat(kStandbyHead, kScript, kStandbyTail);
   for (size_t i = 0; i < sites.size(); ++i) {
-    const std::string folder = sites[i].site + "/";
-    files[folder + "run.yaml"] = run_yaml;
-    files[folder + "addresses"] = addresses;
-    files[absl::StrCat(folder, "start-", sites[i].site)] = Filled(kScript, sites, i);
-    files[folder + "site.env"] = Filled(kEnvironment, sites, i);
+    for (const Role role : {Role::kShard, Role::kStandby}) {
+      if (role == Role::kStandby && !sites[i].has_standby()) continue;
+      const std::string name = role == Role::kStandby ? sites[i].standby() : sites[i].site, folder = name + "/";
+      files[folder + "run.yaml"] = run_yaml;
+      files[folder + "addresses"] = addresses;
+      files[absl::StrCat(folder, "start-", name)] =
+          Filled(role == Role::kStandby ? of_standby : of_site, sites, i, role);
+      files[folder + "site.env"] = Filled(kEnvironment, sites, i, role);
+    }
   }
   for (const auto& [name, text] : files) {
     if (fs::exists(fs::path(out) / name)) {

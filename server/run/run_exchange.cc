@@ -135,7 +135,7 @@ StatusSnapshot RunExchange::Status() const {
   snapshot.scrub = {.passes = scrub.passes, .bytes = scrub.bytes, .ended_unix_ms = scrub.ended_unix_ms, .damages = {}};
   for (const DiskDamage& damage : scrub.damages) snapshot.scrub.damages.push_back(damage.Text());
   snapshot.others.copies = {copies.directory, copies.set,        copies.unix_ms, copies.bytes, copies.new_bytes,
-                            copies.seconds,   copies.hook_ended, copies.hook_s,  copies.failed};
+                            copies.seconds,   copies.hook_ended, copies.hook_s,  copies.sent,  copies.failed};
   for (const std::string& address : journal_->mirrors().known())
     snapshot.others.standbys.push_back({.address = address});
   for (const auto& feed : journal_->mirrors().all()) {

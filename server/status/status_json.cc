@@ -324,7 +324,7 @@ void WriteCopies(JsonWriter& json, const CopyStatus& copies) {
   if (copies.directory.empty()) return json.Null();
   json.Object("directory", copies.directory, "set", copies.set, "unix_ms", copies.unix_ms, "bytes", copies.bytes,
               "new_bytes", copies.new_bytes, "seconds", copies.seconds, "hook_ended", copies.hook_ended, "hook_s",
-              copies.hook_s, "failed", copies.failed);
+              copies.hook_s, "sent", copies.sent, "failed", copies.failed);
 }
 
 void WriteHost(JsonWriter& json, const StatusSnapshot& snapshot) {

@@ -220,6 +220,7 @@ struct CopyStatus {
   double seconds = 0;
   std::string hook_ended;  // "with 0" …; empty: it has not, or there is none
   double hook_s = 0;
+  std::string sent;    // the newest set whose hook ended with 0
   std::string failed;  // why the last one is not where it should be; empty: it is
 };
 

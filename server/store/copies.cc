@@ -15,6 +15,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -26,7 +27,7 @@
 #include "formats/atomic_file.h"
 #include "formats/file_digest.h"
 #include "server/store/change_set.h"
-#include "server/store/prune.h"
+#include "server/store/high_water.h"
 #include "server/store/rows.h"
 #include "server/store/schema.h"
 #include "server/store/scrubber.h"
@@ -37,7 +38,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kSetFormat = 1;
-constexpr char kLogName[] = "log/000001.log", kIndexName[] = "index.sqlite", kFiles[] = "/files/", kSets[] = "/sets/";
+constexpr char kLogName[] = "log/000001.log", kHighWaterName[] = "high_water", kIndexName[] = "index.sqlite",
+               kFiles[] = "/files/", kSets[] = "/sets/";
 constexpr char kExtension[] = ".json";
 constexpr auto kBetween = std::chrono::milliseconds(100);  // two looks at a hook
 constexpr auto kTermed = std::chrono::seconds(5);          // that it has after SIGTERM
@@ -45,6 +47,12 @@ constexpr auto kTermed = std::chrono::seconds(5);          // that it has after 
 constexpr char kRunHook[] =
     "export CAUSEWAY_COPY_DIR=\"$1\" CAUSEWAY_COPY_SET=\"$2\"; (eval \"$3\") 2>&1 </dev/null | "
     "(umask 077; tail -c 65536 >\"$0\")";
+
+// A set has the newest snapshot of each fragment, and those that rollbacks after it go back to. It has no updates: sites
+// take the parameters of a new lineage whole.
+constexpr char kNeeded[] =
+    " FROM snapshots AS s WHERE version = (SELECT max(version) FROM snapshots AS n WHERE n.fragment = s.fragment) OR "
+    "EXISTS (SELECT 1 FROM rounds AS r WHERE r.fragment = s.fragment AND r.rolled_back_to = s.version)";
 
 std::string BaseOf(const std::string& name) { return fs::path(name).filename(); }
 
@@ -82,7 +90,7 @@ absl::StatusOr<CopySet> ReadSet(const std::string& path, const std::string& run_
   }
   for (const CopySet::File& file : set.files) {
     const std::string folder = fs::path(file.name).parent_path();
-    if (folder == "snapshots" || folder == "segments" || file.name == kLogName) continue;
+    if (folder == "snapshots" || folder == "segments" || file.name == kLogName || file.name == kHighWaterName) continue;
     return absl::DataLossError(absl::StrCat(path, ": expected files of a state, got ", file.name));
   }
   if (set.format == kSetFormat && set.run_id == run_id && set.shard == shard) return set;
@@ -160,14 +168,16 @@ absl::Status Copies::StageFiles(Database& index, Segments& segments, Staged& sta
   fs::remove_all(Staging(""), error);
   RETURN_IF_ERROR(formats::MakePrivateFolder(Staging("")));
   RETURN_IF_ERROR(index.Run("VACUUM INTO ?", {std::string_view(Staging(kIndexName))}));
-  RETURN_IF_ERROR(index.Query("SELECT file, hash FROM snapshots", {}, [&](const SqlRow& row) {
+  RETURN_IF_ERROR(index.Query(absl::StrCat("SELECT file, hash", kNeeded), {}, [&](const SqlRow& row) {
     staged.files.push_back({.name = "snapshots/" + row.Text(0), .xxh3_64 = row.Text(1)});
     return absl::OkStatus();
   }));
   segments.Roll();
-  ASSIGN_OR_RETURN(const std::vector<int64_t> live, LiveSegments(index));
-  for (const int64_t segment : live)
-    staged.files.push_back({.name = Segments::Path("segments", segment), .xxh3_64 = ""});
+  RETURN_IF_ERROR(
+      index.Query("SELECT DISTINCT segment FROM contributions WHERE segment <> 0", {}, [&](const SqlRow& row) {
+        staged.files.push_back({.name = Segments::Path("segments", row.Integer(0)), .xxh3_64 = ""});
+        return absl::OkStatus();
+      }));
   for (const File& file : staged.files) {
     const std::string from = absl::StrCat(state_dir_, "/", file.name);
     if (::link(from.c_str(), Staging(BaseOf(file.name)).c_str()) != 0) return formats::FileError("link", from);
@@ -211,7 +221,6 @@ void Copies::Run() {
     absl::Status status = Make(*std::move(staged), figures);
     if (!status.ok()) figures = this->figures();
     if (status.ok() && !options_.hook.empty()) {
-      figures.hook_ended.clear();
       Show(figures);
       status = RunHook(figures);
     }
@@ -233,15 +242,19 @@ absl::Status Copies::WriteLog(const std::string& set, const Staged& staged) cons
   const std::string index = Staging(kIndexName), path = Staging(BaseOf(kLogName));
   {
     ASSIGN_OR_RETURN(const auto rows, Database::Open(index, Database::Mode::kReadWrite));
-    RETURN_IF_ERROR(rows->Script("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF; PRAGMA secure_delete = ON;"));
+    RETURN_IF_ERROR(rows->Script("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF;"));
     RETURN_IF_ERROR(rows->Run("DELETE FROM meta WHERE key IN ('secret', 'coordinators', ?, ?)",
                               {std::string_view(kHandedTo), std::string_view(kUnsyncedEnd)}));
+    RETURN_IF_ERROR(rows->Run(absl::StrCat("DELETE FROM snapshots WHERE file NOT IN (SELECT file", kNeeded, ")")));
+    RETURN_IF_ERROR(LetUpdatesGo(*rows, "update_segment <> 0"));
     RETURN_IF_ERROR(WriteMeta(*rows, kCopiedAs, std::string_view(set)));
   }
   ASSIGN_OR_RETURN(const std::string all, AllRows(index, kTables));
   ASSIGN_OR_RETURN(LogFile log, LogFile::Create(path, staged.end, identity_.epoch));
   RETURN_IF_ERROR(log.Append(RecordKind::kState, all, /*sync=*/false));
-  return ::truncate(path.c_str(), log.bytes()) == 0 ? absl::OkStatus() : formats::FileError("cut", path);
+  if (::truncate(path.c_str(), log.bytes()) != 0) return formats::FileError("cut", path);
+  ASSIGN_OR_RETURN(HighWater high_water, HighWater::Open(Staging(kHighWaterName)));
+  return high_water.Write(log.end());
 }
 
 absl::Status Copies::Put(File& file, CopyFigures& figures) const {
@@ -282,15 +295,18 @@ absl::Status Copies::Make(Staged staged, CopyFigures& figures) const {
       return absl::FailedPreconditionError(absl::StrCat(directory, kSets, each, " is of another run of that run_id: ",
                                                         "expected a folder of its own for each, or an empty one"));
     }
-    set.unix_ms = std::max(set.unix_ms, before.unix_ms + 1000);  // names rise, though the clock was set back
+    set.unix_ms = std::max(set.unix_ms, before.unix_ms);
   }
-  const absl::Time time = absl::FromUnixMillis(set.unix_ms);
-  figures.set =
-      absl::StrFormat("%s-%012d", absl::FormatTime("%Y%m%dT%H%M%SZ", time, absl::UTCTimeZone()), set.sequence);
+  const auto name = [&set] {
+    const absl::Time time = absl::FromUnixMillis(set.unix_ms);
+    return absl::StrFormat("%s-%012d", absl::FormatTime("%Y%m%dT%H%M%SZ", time, absl::UTCTimeZone()), set.sequence);
+  };
+  if (!sets.empty() && sets.back() >= name()) set.unix_ms += 1000;  // names rise, though the clock was set back
+  figures.set = name();
   figures.unix_ms = set.unix_ms;
   figures.bytes = figures.new_bytes = 0;
   RETURN_IF_ERROR(WriteLog(figures.set, staged));
-  staged.files.push_back({.name = kLogName, .xxh3_64 = ""});
+  for (const char* name : {kHighWaterName, kLogName}) staged.files.push_back({.name = name, .xxh3_64 = ""});
   for (File& file : staged.files) {
     RETURN_IF_ERROR(Put(file, figures));
     set.files.push_back({file.name, file.xxh3_64, file.bytes});
@@ -369,7 +385,10 @@ absl::Status Copies::RunHook(CopyFigures& figures) const {
   figures.hook_ended = termed              ? absl::StrFormat("after %.0f s, since it was too long", figures.hook_s)
                        : WIFEXITED(status) ? absl::StrCat("with ", WEXITSTATUS(status))
                                            : absl::StrCat("by signal ", WTERMSIG(status));
-  if (!termed && status == 0) return absl::OkStatus();
+  if (!termed && status == 0) {
+    figures.sent = figures.set;
+    return absl::OkStatus();
+  }
   return absl::UnknownError(absl::StrCat("--copy_hook ended ", figures.hook_ended, ", for the set ", figures.set,
                                          "; what it printed is in ", log));
 }
@@ -379,8 +398,13 @@ absl::Status Copies::RunHook(CopyFigures& figures) const {
 absl::StatusOr<std::string> RestoreCopy(const std::string& from, const std::string& state_dir,
                                         const std::string& run_id, const core::Shard& shard,
                                         const std::function<void(const std::string&)>& progress) {
+  const std::string mark = state_dir + "/restoring";  // while it lies here, the files are another restore's remains
+  std::error_code error;
   const absl::StatusOr<std::vector<std::string>> logs = formats::NamesIn(state_dir + "/log");
-  if (logs.ok() && !logs->empty()) return "";
+  if (logs.ok() && absl::c_any_of(*logs, [](const std::string& name) { return absl::EndsWith(name, ".log"); })) {
+    fs::remove(mark, error);
+    return "";
+  }
   const bool is_named = absl::EndsWith(from, kExtension);
   const std::string directory = is_named ? fs::path(from).parent_path().parent_path().string() : from;
   std::vector<std::string> sets = {BaseOf(from)};
@@ -411,17 +435,24 @@ absl::StatusOr<std::string> RestoreCopy(const std::string& from, const std::stri
                         absl::StrCat("--restore_from: ", sets.back(), ": ", std::string(set.status().message()), others,
                                      ". Nothing was changed"));
   }
-  std::error_code error;
-  for (const char* folder : {"/snapshots", "/segments", "/log"}) {  // the remains of a restore that was interrupted
+  const bool goes_on = formats::Exists(mark);
+  RETURN_IF_ERROR(formats::WriteFileAtomically(mark, sets.back() + "\n"));
+  for (const std::string folder : {"/snapshots", "/segments", "/log"}) {
+    if (!goes_on && !formats::NamesIn(state_dir + folder).value_or(std::vector<std::string>()).empty()) {
+      fs::remove(mark, error);
+      return absl::FailedPreconditionError(
+          absl::StrCat("--restore_from: expected an empty state directory, got files in ", state_dir, folder,
+                       "; move them away. Nothing was changed"));
+    }
     fs::remove_all(state_dir + folder, error);
     RETURN_IF_ERROR(formats::MakePrivateFolder(state_dir + folder));
   }
-  fs::remove(state_dir + "/high_water", error);
   for (const CopySet::File& file : set->files) {  // its log is the last: without it there is no state
     const std::string to = absl::StrCat(state_dir, "/", file.name);
     RETURN_IF_ERROR(CopyFile(directory + file.stored(), to));
     RETURN_IF_ERROR(formats::SyncFolderOf(to));
   }
+  fs::remove(mark, error);
   return std::string(absl::StripSuffix(sets.back(), kExtension));
 }
 

@@ -40,14 +40,16 @@ struct CopyOptions {
 };
 
 struct CopyFigures {
-  std::string directory;   // empty: no copies are made
-  std::string set;         // the newest; empty: none was made in this life of the coordinator
-  int64_t unix_ms = 0;     // when it was begun
-  int64_t bytes = 0;       // of its files
-  int64_t new_bytes = 0;   // of those that no set before it had
-  double seconds = 0;      // that it took
-  std::string hook_ended;  // "with 0", "with 3", "by signal 9", "after 600 s" …; empty: it has not, or there is none
+  std::string directory;  // empty: no copies are made
+  std::string set;        // the newest; empty: none was made in this life of the coordinator
+  int64_t unix_ms = 0;    // when it was begun
+  int64_t bytes = 0;      // of its files
+  int64_t new_bytes = 0;  // of those that no set before it had
+  double seconds = 0;     // that it took
+  std::string
+      hook_ended;  // the last one: "with 0", "with 3", "by signal 9", "after 600 s" …; empty: it has not, or there is none
   double hook_s = 0;
+  std::string sent;    // the newest set whose hook ended with 0
   std::string failed;  // why the newest set is not where it should be; empty: it is
 };
 

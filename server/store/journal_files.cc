@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -101,11 +102,14 @@ int64_t JournalItem::payload_bytes() const {
 absl::Status JournalFiles::OpenAll(JournalOptions& options) {
   ASSIGN_OR_RETURN(directory, StateDirectory::Open(options.directory));
   RETURN_IF_ERROR(directory->CheckRoom(0, options.min_free_bytes));
+  std::error_code error;
+  std::filesystem::remove_all(options.directory + "/copying", error);  // of a copy that was not finished
   if (!options.copy.restore_from.empty()) {
     ASSIGN_OR_RETURN(const std::string set, RestoreCopy(options.copy.restore_from, options.directory,
                                                         options.copy.run_id, options.shard, options.progress));
-    options.progress(set.empty() ? "--restore_from is not needed: the state directory has a state"
-                                 : absl::StrCat("was restored from the copy ", set, "; it begins a new lineage"));
+    options.progress(set.empty()
+                         ? "--restore_from: restores nothing, since the state directory has a state, which goes on"
+                         : absl::StrCat("was restored from the copy ", set, "; it begins a new lineage"));
   }
   // All checks that may refuse come first, then all changes.
   Readout readout;

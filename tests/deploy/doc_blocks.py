@@ -16,7 +16,7 @@ UNTRIED = "<!-- untried:"  # before a block: why nothing tries it
 OWN_PROGRAMS = ("causeway-coordinator", "causeway-worker", "causewayctl")
 SERVICES = {"ctl": "causewayctl", "certificates": "deploy/certs"}  # of deploy/compose.yaml, with commands of their own
 SHELL = frozenset("""alias apt-get cat cd cmake ctest docker echo export for head install journalctl kubectl mkdir mpirun nft
-    pip python python3 rm sed srun sudo systemctl tar torchrun xargs .""".split())
+    pip python python3 rclone rm sed srun sudo systemctl tar torchrun xargs .""".split())
 SECTIONS = frozenset("run_id seed run model inner sync outer codec values membership eval checkpoint data offload durability "
                      "placement".split())
 

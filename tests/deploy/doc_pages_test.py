@@ -34,7 +34,13 @@ class Pages(unittest.TestCase):
         self.follow("docs/ranks.md", 1)
 
     def test_operating(self):
-        page = self.follow("docs/operating.md", 6)
+        def copied(page, command):
+            if "--restore_from=copies" in command:
+                page.start_coordinator("causeway-coordinator --config=run.yaml --state_dir=copied --copy_to=copies")
+                page.do("before", "causeway-worker --coordinator=127.0.0.1:7077 --site=eu --data=text.txt")
+                page.stop()
+        page = self.follow("docs/operating.md", 8, copied)
+        self.assertTrue((page.folder / "model_of_then" / "model.safetensors").exists())
         self.assertTrue((page.folder / "run" / "operator" / "addresses").exists())
 
     def test_security(self):

@@ -36,7 +36,7 @@ class CopiesTest(EndToEndTest):
     def lose_and_restore(self, hook, fetch, *flags):
         """The coordinator's machine goes with all that is on it; another takes the run up from what `fetch` brings."""
         run = self.start(hook, config_of(run={"steps": 500}, checkpoint={"every_rounds": 2}))
-        eventually(lambda: run.newest() >= 5 and run.status()["copies"]["hook_ended"] == "with 0", "rounds and a hook")
+        eventually(lambda: run.newest() >= 5 and run.status()["copies"]["sent"], "rounds and a hook")
         self.assertEqual(self.failure(run), "")
         run.coordinator.kill()
         shutil.rmtree(run.state_dir)
@@ -46,6 +46,7 @@ class CopiesTest(EndToEndTest):
         newest = self.sets(fetched)[-1]
         run.start_coordinator(f"--restore_from={fetched}", f"--copy_to={self.copies}", f"--copy_hook={hook}")
         self.assertIn(f"was restored from the copy {newest}", run.coordinator.log())
+        self.assertNotIn("high_water is missing", run.coordinator.log())
         DigestBook().until_done(run)
         run.stop_coordinator()  # which makes a last copy, and waits for its hook
         self.assertIn(self.sets(self.copies)[-1], self.sets_after(fetch))

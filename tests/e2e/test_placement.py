@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -58,11 +59,13 @@ class PlacementTest(EndToEndTest):
                 return json.loads(answer.read())
         return {"fragments": [], "sites": []}
 
-    def prepare(self, *flags):
+    def prepare(self, *flags, standby_of=""):
         (self.folder / "run.yaml").write_text(yaml_text(PLACED))
-        ports = free_ports(2 * len(SITES))
-        self.ports, self.http = (dict(zip(SITES, part)) for part in (ports[:len(SITES)], ports[len(SITES):]))
-        at = ",".join(f"{site}=127.0.0.1:{port}" for site, port in self.ports.items())
+        names = [*SITES, f"{standby_of}-standby"]
+        ports = free_ports(2 * len(names))
+        self.ports, self.http = (dict(zip(names, part)) for part in (ports[:len(names)], ports[len(names):]))
+        second = {standby_of: f"|127.0.0.1:{ports[len(SITES)]}"}
+        at = ",".join(f"{site}=127.0.0.1:{self.ports[site]}{second.get(site, '')}" for site in SITES)
         said = self.init(f"--shards_at={at}", f"--config={self.folder / 'run.yaml'}", f"--out={self.folder / 'run'}", *flags).output()
         return at, said
 
@@ -139,6 +142,26 @@ class PlacementTest(EndToEndTest):
         for site, program in programs.items():
             self.assertEqual(program.wait(120), DONE, program.log()[-3000:])
 
+    def test_a_shard_whose_machine_is_gone_goes_on_at_its_standby_by_the_printed_words(self):
+        _, said = self.prepare(standby_of="asia")
+        self.assertIn("\n  ./start-asia-standby\n", said)
+        self.certify(said)
+        programs = {name: self.start(name) for name in (*SITES, "asia-standby")}
+        eventually(lambda: len(f := self.status("asia")["fragments"]) == 6 and min(one["version"] for one in f) >= 2 and
+                   any(one["whole"] for one in self.status("asia")["standbys"]), "rounds, and a first copy")
+        for pid in family(programs["asia"].process.pid)[::-1]:  # its shard, and who would start that again
+            if "causeway-worker" not in map(name_of, family(pid)):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.folder / "run" / "asia" / "state" / "shard")
+        at = f"--at=127.0.0.1:{self.ports['asia-standby']}"
+        eventually(lambda: subprocess.run([self.folder / "run" / "operator" / "ctl", "promote", at, "--leader_is_stopped"],
+                                          env=os.environ | {"PATH": f"{BIN_DIR}:{os.environ['PATH']}"},
+                                          capture_output=True).returncode == DONE, "it is promoted")
+        for site in ("eu", "us"):
+            self.assertEqual(programs[site].wait(120), DONE, programs[site].log()[-3000:])
+        self.assertEqual(programs["asia-standby"].wait(120), DONE, programs["asia-standby"].log()[-3000:])
+        eventually(lambda: (self.folder / "asia.safetensors").exists(), "asia's worker ends")
+
     def check_keys(self):
         """Each folder has its owner's keys and tokens, and no one else's."""
         run = self.folder / "run"
@@ -183,7 +206,7 @@ class PlacementTest(EndToEndTest):
         for flags, words in (([], "expected --out"), (["--out=x"], "expected at least 2 sites"),
                              (["--out=x", "--shards_at=a=h:1,a=h:2"], "each site's name once, got 'a=h:2'"),
                              (["--out=x", "--shards_at=a=h:1,b"], "NAME=HOST:PORT"),
-                             (["--out=x", "--shards_at=a=h:1,b=$(id):2"], "expected a host of letters, digits, '.', '-', '_' and ':', got '$(id)'"),
+                             (["--out=x", "--shards_at=a=h:1,b=$(id):2"], "expected a host of letters, digits, '.', '-', '_' and ':' and at most one standby, got 'b=$(id):2'"),
                              (["--out=x", "--shards_at=a=h:1,b=`id`:2"], "expected a host of letters"),
                              (["--out=x", "--shards_at=a=h:1,operator=h:2"], "expected names of sites, got 'operator'"),
                              (["--out=x", "--placement=hub", f"--shards_at={at}"], "--placement: expected sites")):

@@ -137,9 +137,10 @@ class LiveRunTest(PageTest):
         chromium.eventually(f"{LINK} === 'lost'")
         self.assertIn("No connection to the coordinator since",
                       chromium.evaluate("document.getElementById('lost').innerText"))
-        run.start_coordinator()
+        run.start_coordinator(f"--copy_to={run.folder / 'copies'}", "--copy_hook=true")
         chromium.eventually(f"{LINK} === 'live' && document.getElementById('lost').hidden")
         chromium.eventually("document.getElementById('about').textContent.includes('epoch 2')")
+        chromium.eventually("document.getElementById('about').textContent.includes(', its hook ended with 0 in ')")
         self.assert_sound(chromium, base)
         run.stop_all()
 

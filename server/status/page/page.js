@@ -60,6 +60,11 @@ function aboutText(status) {
   if (isNumber(status.num_shards) && status.num_shards > 1) parts.push(`shard ${status.shard} of ${status.num_shards}`);
   if (isNumber(status.uptime_s)) parts.push(`coordinator up for ${duration(Math.floor(status.uptime_s))}`);
   if (isNumber(status.epoch)) parts.push(`epoch ${status.epoch}`);
+  const copies = status.copies;
+  if (copies && copies.set) {
+    const hook = copies.hook_ended ? `, its hook ended ${copies.hook_ended} in ${RULES.seconds(copies.hook_s)}` : '';
+    parts.push(`copy of ${dateTime(copies.unix_ms)}${hook}`);
+  }
   if (status.version) parts.push(`version ${status.version}`);
   return parts.join(' · ');
 }

@@ -100,7 +100,8 @@ TEST_F(CopiesTest, AStartFromTheLastSetHasAllThatTheJournalHadAndBeginsALineage)
     EXPECT_EQ(fragment.snapshot, 1);
     ASSERT_EQ(fragment.to_replay.size(), 1u);
     EXPECT_EQ(Payload(**journal, fragment.to_replay[0].contributions[0].extent), Written(PayloadOf("eu", 1)));
-    EXPECT_EQ(Payload(**journal, fragment.to_replay[0].update), Written(UpdateOf(1)));
+    EXPECT_EQ(fragment.to_replay[0].update.segment, 0);  // it is made again
+    EXPECT_TRUE(fragment.updates.empty());
   }
   ASSERT_EQ(stored.fragments[1].open.size(), 1u);
   EXPECT_EQ(Payload(**journal, stored.fragments[1].open[0].extent), Written(PayloadOf("eu", 2)));
@@ -114,7 +115,7 @@ TEST_F(CopiesTest, ARestoredDirectoryWithAStateGoesOnInTheLineageThatItHasBegun)
   const auto again = Journal::Open(options);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ((*again)->identity().lineage, lineage);
-  EXPECT_THAT(said_.back(), HasSubstr("is not needed"));
+  EXPECT_THAT(said_.back(), HasSubstr("restores nothing"));
 }
 
 TEST_F(CopiesTest, ARestoreThatWasInterruptedBeginsAgain) {
@@ -122,6 +123,10 @@ TEST_F(CopiesTest, ARestoreThatWasInterruptedBeginsAgain) {
   const JournalOptions options = Restoring(copies());
   ASSERT_TRUE(Journal::Open(options).ok());
   fs::remove_all(options.directory + "/log");
+  const absl::Status others = Journal::Open(options).status();  // snapshots, which may be all that is left of a run
+  EXPECT_THAT(others.message(), HasSubstr("expected an empty state directory, got files in"));
+  EXPECT_TRUE(fs::exists(options.directory + "/snapshots/" + SnapshotFileName(0, 1)));
+  std::ofstream(options.directory + "/restoring") << "interrupted";
   fs::resize_file(options.directory + "/snapshots/" + SnapshotFileName(0, 1), 100);
   const auto again = Journal::Open(options);
   ASSERT_TRUE(again.ok()) << again.status();
@@ -154,6 +159,23 @@ TEST_F(CopiesTest, AFileOfASetNeverChangesAndOneThatNoSetNamesGoes) {
   EXPECT_EQ(Sets().size(), 2u);
   EXPECT_THAT(FilesIn(copies() + "/files"), testing::ElementsAreArray(named));
   EXPECT_GT(seen.size(), named.size());
+}
+
+TEST_F(CopiesTest, ASetHasTheSnapshotThatARollbackGoesBackTo) {
+  {
+    const auto journal = Open();
+    Seed(*journal, 1);
+    PlayRound(*journal, 0, 0);
+    ASSERT_TRUE(journal->SaveSnapshot(0, State(1), DigestOf(1)).ok());
+    RoundRecord back = Round(0, 1, {});
+    back.rolled_back_to = 0;
+    journal->Commit({.decided = {back}});
+    journal->Flush();
+  }
+  const auto journal = Journal::Open(Restoring(copies()));
+  ASSERT_TRUE(journal.ok()) << journal.status();
+  EXPECT_EQ(Load(**journal).fragments[0].to_replay[0].record.rolled_back_to, 0);
+  EXPECT_EQ((*journal)->LoadSnapshot(0, 0)->anchor, State(0).anchor);
 }
 
 TEST_F(CopiesTest, TheSecretIsInNoFileOfASet) {
