@@ -134,6 +134,7 @@ constexpr int kBulkKeepaliveTimeoutMs = 60'000;
 // gRPC's name for it is MIN_RECONNECT_BACKOFF, but it is how long one attempt to connect may take: several round trips
 // of the slowest link. A refused connection is tried again after the backoff, not after this.
 constexpr int kConnectTimeoutMs = 5'000;
+constexpr int kResolveAgainMs = 1'000;  // a container that is made anew has another address behind its name
 
 // Puts the token into the headers of every call, over both TLS and plaintext (gRPC's call credentials refuse plaintext,
 // which loopback uses).
@@ -264,6 +265,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const Channel
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(core::kFirstBackoffMs));
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(core::kLastBackoffMs));
+  arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, kResolveAgainMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS,
                    traffic == Traffic::kControl ? kControlKeepaliveTimeMs : kKeepaliveTimeMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,

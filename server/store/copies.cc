@@ -42,11 +42,12 @@ constexpr char kLogName[] = "log/000001.log", kHighWaterName[] = "high_water", k
                kFiles[] = "/files/", kSets[] = "/sets/";
 constexpr char kExtension[] = ".json";
 constexpr auto kBetween = std::chrono::milliseconds(100);  // two looks at a hook
-constexpr auto kTermed = std::chrono::seconds(5);          // that it has after SIGTERM
+constexpr int64_t kTermedMs = 5'000;                       // that it has after SIGTERM
 // Its output may hold secrets: the end of it goes to a file that only this user reads.
-constexpr char kRunHook[] =
-    "export CAUSEWAY_COPY_DIR=\"$1\" CAUSEWAY_COPY_SET=\"$2\"; (eval \"$3\") 2>&1 </dev/null | "
-    "(umask 077; tail -c 65536 >\"$0\")";
+constexpr char kRunHook[] = R"sh(exec 2>/dev/null
+trap '' TERM
+export CAUSEWAY_COPY_DIR="$1" CAUSEWAY_COPY_SET="$2"
+(trap - TERM; eval "$3") 2>&1 </dev/null | (umask 077; tail -c 65536 >"$4.new" && mv "$4.new" "$4"))sh";
 
 // A set has the newest snapshot of each fragment, and those that rollbacks after it go back to. It has no updates: sites
 // take the parameters of a new lineage whole.
@@ -355,8 +356,8 @@ bool Copies::HookMustEnd(core::Clock::TimePoint started) const {
 absl::Status Copies::RunHook(CopyFigures& figures) const {
   const core::Clock::TimePoint started = core::SystemClock().Now();
   const std::string log = state_dir_ + "/copy_hook.log";
-  std::vector<std::string> words = {"bash",      "-o",         "pipefail", "-c", kRunHook, log, options_.directory,
-                                    figures.set, options_.hook};
+  std::vector<std::string> words = {
+      "bash", "-o", "pipefail", "-c", kRunHook, "--copy_hook", options_.directory, figures.set, options_.hook, log};
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -378,7 +379,9 @@ absl::Status Copies::RunHook(CopyFigures& figures) const {
   while (::waitpid(child, &status, WNOHANG) == 0) {
     if (!HookMustEnd(started)) continue;
     const core::Clock::TimePoint now = core::SystemClock().Now();
-    ::kill(-child, termed && now > *termed + kTermed ? SIGKILL : SIGTERM);
+    ::kill(-child, termed && now > *termed + std::chrono::milliseconds(std::min(kTermedMs, options_.hook_ms))
+                       ? SIGKILL
+                       : SIGTERM);
     if (!termed) termed = now;
   }
   figures.hook_s = std::chrono::duration<double>(core::SystemClock().Now() - started).count();
@@ -406,7 +409,7 @@ absl::StatusOr<std::string> RestoreCopy(const std::string& from, const std::stri
     return "";
   }
   const bool is_named = absl::EndsWith(from, kExtension);
-  const std::string directory = is_named ? fs::path(from).parent_path().parent_path().string() : from;
+  const std::string directory = is_named ? (fs::path(from).parent_path() / "..").lexically_normal().string() : from;
   std::vector<std::string> sets = {BaseOf(from)};
   if (!is_named) sets = SetsIn(directory).value_or(std::vector<std::string>());
   if (sets.empty()) {

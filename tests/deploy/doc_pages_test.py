@@ -6,7 +6,9 @@ import sys
 import tempfile
 import unittest
 
-from doc_page import BINARIES, GAP, Page
+import yaml
+
+from doc_page import BINARIES, GAP, RUN, Page
 
 
 @unittest.skipUnless(BINARIES, "CAUSEWAY_BIN_DIR names no build")
@@ -36,6 +38,7 @@ class Pages(unittest.TestCase):
     def test_operating(self):
         def copied(page, command):
             if "--restore_from=copies" in command:
+                page.write_run(yaml.safe_load(RUN))
                 page.start_coordinator("causeway-coordinator --config=run.yaml --state_dir=copied --copy_to=copies")
                 page.do("before", "causeway-worker --coordinator=127.0.0.1:7077 --site=eu --data=text.txt")
                 page.stop()

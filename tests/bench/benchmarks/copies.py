@@ -18,8 +18,6 @@ import time
 
 from bench_lib.figures import goal
 
-from benchmarks.standby import turn
-
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "e2e"))
 import test_copies  # noqa: E402
 from harness import eventually, merged  # noqa: E402
@@ -29,6 +27,19 @@ OPTIONS = {"what": (["pace", "restore"], "to measure"), "parameters": ([83_333_3
            "step_ms": (1000, "of an inner step, of which ten are between two rounds of a fragment"),
            "seconds": (80, "of a turn of pace"), "turns": (2, "of pace")}
 QUICK = {"what": ["restore"], "parameters": [1_000_000], "step_ms": 1, "seconds": 2, "turns": 1}
+
+
+def turn(run, seconds):
+    """Rounds of all fragments a second, from the end of one to that of another: few of them end in a turn."""
+    def next_end():
+        rounds = sum(fragment["version"] for fragment in run.status()["fragments"])
+        more = eventually(lambda: (now := sum(fragment["version"] for fragment in run.status()["fragments"])) > rounds and now, "a round")
+        return more, time.monotonic()
+
+    rounds, begun = next_end()
+    time.sleep(seconds)
+    more, ended = next_end()
+    return (more - rounds) / (ended - begun)
 
 
 class Bench(test_copies.CopiesTest):
@@ -63,8 +74,8 @@ class Bench(test_copies.CopiesTest):
             self.again(run)
             alone = turn(run, options.seconds)
             self.again(run, *self.flags)
-            ratios.append(with_them["rounds_per_s"] / alone["rounds_per_s"])
-            alone_per_s.append(alone["rounds_per_s"])
+            ratios.append(with_them / alone)
+            alone_per_s.append(alone)
         run.stop_all()
         payload = sum(path.stat().st_size for path in (self.bucket / "files").iterdir() if path.suffix != ".log")
         return {"ratio": statistics.median(ratios), "alone_per_s": statistics.median(alone_per_s), "sent_ratio": self.sent() / payload,

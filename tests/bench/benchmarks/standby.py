@@ -3,7 +3,7 @@
     pace       rounds a second of a run with a standby that has all ÷ those of the same run without one, by turns of
                --seconds; and a commit's sync with it ÷ without. The standby computes on the same cores here
     promotion  the leader is killed and its directory deleted; seconds from causewayctl promote to the next merged round,
-               and of it those of the promotion alone; and of a handover
+               and of it those of the promotion alone; and of a handover. restarted: killed, and started at once
 
 Two sites of the built-in synthetic trainer, int4 both ways with feedback, four fragments, rounds as fast as they come.
 """
@@ -22,7 +22,7 @@ import test_standby  # noqa: E402
 from harness import DONE, eventually, merged  # noqa: E402
 
 FILE, MINUTES = "standby", 8
-OPTIONS = {"what": (["pace", "gone", "handed_over"], "to measure"), "parameters": ([30_000_000, 100_000_000], "of the model"),
+OPTIONS = {"what": (["pace", "gone", "handed_over", "restarted"], "to measure"), "parameters": ([30_000_000, 100_000_000], "of the model"),
            "step_ms": (1, "of an inner step; with 1 the sites, both coordinators and the disk have no time to spare"),
            "seconds": (15, "of a turn of pace"), "turns": (3, "of pace")}
 QUICK = {"what": ["gone"], "parameters": [1_000_000], "seconds": 2, "turns": 1}
@@ -78,6 +78,11 @@ def promotion(test, case, options):
         shutil.rmtree(run.state_dir)
         begun = time.monotonic()
         code, said = test.promote(standby, "--leader_is_stopped")
+    elif case["what"] == "restarted":
+        standby.stop_coordinator()
+        run.coordinator.kill()
+        begun, code, said, standby = time.monotonic(), DONE, "", run
+        run.start_coordinator()
     else:
         begun = time.monotonic()
         code, said = test.promote(standby)

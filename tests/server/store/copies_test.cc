@@ -292,18 +292,26 @@ TEST_F(CopiesTest, AHookGetsTheSetAndItsOutputIsForTheOwnerOfTheDirectoryAlone) 
 }
 
 TEST_F(CopiesTest, AHookThatHangsIsEndedWithItsChildrenAndSetsThatCameDueMeanwhileAreOne) {
-  options_.copy.hook = "trap '' TERM; sleep 1000 & sleep 1000; true";
-  options_.copy.hook_ms = options_.copy.last_hook_ms = 300;
-  const auto journal = Open();
-  Seed(*journal, 1);
-  Await(*journal, [](const CopyFigures& figures) { return !figures.set.empty(); });
-  for (core::Version version = 0; version < 3; ++version) {
-    PlayRound(*journal, 0, version);
-    ASSERT_TRUE(journal->SaveSnapshot(0, State(version + 1), DigestOf(version + 1)).ok());
+  for (const std::string deaf : {"", "trap '' TERM; "}) {
+    options_.directory = folder_ / absl::StrCat("state", deaf.size());
+    options_.copy.directory = folder_ / absl::StrCat("copies", deaf.size());
+    options_.copy.hook = deaf + "echo begins; sleep 1000 & echo $! >$CAUSEWAY_COPY_DIR/child; sleep 1000; true";
+    options_.copy.hook_ms = options_.copy.last_hook_ms = 300;
+    const auto journal = Open();
+    Seed(*journal, 1);
+    Await(*journal, [](const CopyFigures& figures) { return !figures.set.empty(); });
+    for (core::Version version = 0; version < 3; ++version) {
+      PlayRound(*journal, 0, version);
+      ASSERT_TRUE(journal->SaveSnapshot(0, State(version + 1), DigestOf(version + 1)).ok());
+    }
+    EXPECT_EQ(Sets().size(), 1u);
+    const CopyFigures figures = Await(*journal, [](const auto& figures) { return !figures.hook_ended.empty(); });
+    EXPECT_THAT(figures.failed, HasSubstr("since it was too long"));
+    const pid_t child = std::stoi(Read(copies() + "/child"));
+    const std::string state = Read(absl::StrCat("/proc/", child, "/stat"));
+    EXPECT_THAT(state, testing::AnyOf(IsEmpty(), HasSubstr(") Z "), Not(HasSubstr("(sleep)")))) << "it lives";
+    EXPECT_EQ(Read(options_.directory + "/copy_hook.log"), deaf.empty() ? "begins\n" : "");
   }
-  EXPECT_EQ(Sets().size(), 1u);
-  const CopyFigures figures = Await(*journal, [](const auto& figures) { return !figures.hook_ended.empty(); });
-  EXPECT_THAT(figures.failed, HasSubstr("since it was too long"));
 }
 
 }  // namespace
