@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<SiteAddress>> ReadSites() {
       return absl::InvalidArgumentError(absl::StrCat("init: --shards_at: expected names of sites, got '", parts[0],
                                                      "', which is a folder or file of the run's"));
     }
-    SiteAddress& site = sites.emplace_back(parts[0]);
+    SiteAddress& site = sites.emplace_back(SiteAddress{parts[0], {}});
     ASSIGN_OR_RETURN(site.addresses, transport::ParseAddresses("init: --shards_at", parts[1]));
     const bool names_hosts = absl::c_all_of(site.addresses, [](const transport::Address& one) {
       return absl::c_all_of(one.host, [](char c) { return absl::ascii_isalnum(c) || absl::StrContains(".-_:", c); });
