@@ -64,7 +64,8 @@ absl::StatusOr<std::vector<SiteAddress>> ReadSites() {
     const bool names_hosts = absl::c_all_of(site.addresses, [](const transport::Address& one) {
       return absl::c_all_of(one.host, [](char c) { return absl::ascii_isalnum(c) || absl::StrContains(".-_:", c); });
     });
-    if (site.addresses.size() > 2 || !names_hosts || (site.has_standby() && !names.insert(site.standby()).second)) {
+    if (site.addresses.size() > 2 || !names_hosts ||
+        (site.has_standby() && (!core::IsValidName(site.standby()) || !names.insert(site.standby()).second))) {
       return absl::InvalidArgumentError(
           absl::StrCat("init: --shards_at: expected a host of letters, digits, '.', '-', '_' and ':' and at most one "
                        "standby, got ",

@@ -1,6 +1,8 @@
 // causeway-coordinator: serves one run. Reads flags, wires the objects, and lives until SIGTERM.
 #include <spdlog/spdlog.h>
 
+#include <csignal>
+#include <filesystem>
 #include <optional>
 
 #include "absl/flags/flag.h"
@@ -50,8 +52,10 @@ ABSL_FLAG(std::string, accept, "",
           "with --rebuild_from_sites, and after a loss of power: the one site that is believed, instead of two");
 ABSL_FLAG(std::string, copy_to, "",
           "folder for copies of the state, each a consistent set of files, made after each snapshot; no commit waits");
-ABSL_FLAG(std::string, copy_hook, "",
-          "command for /bin/sh after each set in --copy_to, such as rclone sync $CAUSEWAY_COPY_DIR s3:bucket/run");
+ABSL_FLAG(
+    std::string, copy_hook, "",
+    "command for bash after each set in --copy_to, whose folder is $CAUSEWAY_COPY_DIR: takes files/ elsewhere, then "
+    "sets/, such as with rclone copy");
 ABSL_FLAG(int32_t, copy_keep, 3, "number of sets that stay in --copy_to");
 ABSL_FLAG(std::string, restore_from, "",
           "with a state directory that has no state: a folder that --copy_to has filled, whose newest set is restored, "
@@ -113,6 +117,13 @@ absl::Status CheckCopyFlags() {
   if (absl::GetFlag(FLAGS_copy_keep) < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("--copy_keep: expected 1 or more, got ", absl::GetFlag(FLAGS_copy_keep)));
+  }
+  for (const char* folder : {"copying", "snapshots", "segments", "log", "set_aside"}) {
+    const auto own = std::filesystem::weakly_canonical(absl::GetFlag(FLAGS_state_dir)) / folder;
+    const auto inside = std::filesystem::weakly_canonical(absl::GetFlag(FLAGS_copy_to)).lexically_relative(own);
+    if (absl::GetFlag(FLAGS_copy_to).empty() || inside.empty() || *inside.begin() == "..") continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--copy_to: expected a folder of its own, got one in ", own.string()));
   }
   if (absl::GetFlag(FLAGS_copy_hook).empty() || !absl::GetFlag(FLAGS_copy_to).empty()) return absl::OkStatus();
   return absl::InvalidArgumentError("--copy_hook: expected --copy_to=DIR with it, got none");
@@ -303,6 +314,7 @@ absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::st
   const server::LeaderWatch watch(*journal, serving.others,
                                   [&](const absl::Status& deposed) { coordinator->Fail(deposed); });
   board.SetReady();
+  journal->BeginCopies();
   const bool lacks_its_end = Serve(*coordinator, serving.gate) == Ended::kLacksItsEnd;
   if (lacks_its_end) {
     journal->EndsInDoubt();
@@ -418,6 +430,7 @@ int main(int argc, char** argv) {
   ctl::PrepareStandardStreams();
   ctl::SetUpHeap();
   ctl::CatchStopSignals();
+  std::signal(SIGCHLD, SIG_DFL);  // hooks are waited for
   const absl::Status flags = ctl::FlagsAlone(ctl::StartProgram(argc, argv, kUsage));
   if (!flags.ok()) return ctl::Fail(ctl::kBadInput, flags);
   if (absl::GetFlag(FLAGS_config).empty() || absl::GetFlag(FLAGS_state_dir).empty()) {

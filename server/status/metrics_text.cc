@@ -287,9 +287,6 @@ void AddCopies(const CopyStatus& copies, Families& families) {
   if (copies.set.empty()) return;
   Add(families, "causeway_copy_timestamp_seconds", "When the newest copy was begun.", gauge,
       static_cast<double>(copies.unix_ms) * 1e-3);
-  Add(families, "causeway_copy_bytes", "Bytes of the newest copy.", gauge, static_cast<double>(copies.bytes));
-  Add(families, "causeway_copy_new_bytes", "Bytes of it that no copy before had.", gauge,
-      static_cast<double>(copies.new_bytes));
   Add(families, "causeway_copy_hook_seconds", "How long its hook took.", gauge, copies.hook_s);
 }
 

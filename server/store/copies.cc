@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <set>
 #include <utility>
 
@@ -41,13 +42,16 @@ constexpr int kSetFormat = 1;
 constexpr char kLogName[] = "log/000001.log", kHighWaterName[] = "high_water", kIndexName[] = "index.sqlite",
                kFiles[] = "/files/", kSets[] = "/sets/";
 constexpr char kExtension[] = ".json";
+constexpr int64_t kCopyPieceBytes = int64_t{4} << 20;
 constexpr auto kBetween = std::chrono::milliseconds(100);  // two looks at a hook
 constexpr int64_t kTermedMs = 5'000;                       // that it has after SIGTERM
 // Its output may hold secrets: the end of it goes to a file that only this user reads.
 constexpr char kRunHook[] = R"sh(exec 2>/dev/null
 trap '' TERM
 export CAUSEWAY_COPY_DIR="$1" CAUSEWAY_COPY_SET="$2"
-(trap - TERM; eval "$3") 2>&1 </dev/null | (umask 077; tail -c 65536 >"$4.new" && mv "$4.new" "$4"))sh";
+rm -f "$4".*
+(trap - TERM; eval "$3") 2>&1 </dev/null | (umask 077; tail -c 65536 >"$4.$$" && mv "$4.$$" "$4")
+exit "${PIPESTATUS[0]}")sh";
 
 // A set has the newest snapshot of each fragment, and those that rollbacks after it go back to. It has no updates: sites
 // take the parameters of a new lineage whole.
@@ -75,10 +79,12 @@ struct CopySet {
   };
   int format = kSetFormat;
   std::string run_id, shard, lineage;
+  std::vector<std::string> former_lineages;
   int64_t unix_ms = 0;
   uint64_t epoch = 0, sequence = 0;
   std::vector<File> files;
-  NLOHMANN_DEFINE_TYPE_INTRUSIVE(CopySet, format, run_id, shard, lineage, unix_ms, epoch, sequence, files)
+  NLOHMANN_DEFINE_TYPE_INTRUSIVE(CopySet, format, run_id, shard, lineage, former_lineages, unix_ms, epoch, sequence,
+                                 files)
 };
 
 absl::StatusOr<CopySet> ReadSet(const std::string& path, const std::string& run_id, const std::string& shard) {
@@ -105,17 +111,29 @@ absl::Status SyncFile(const std::string& path) {
   return ::fdatasync(file.get()) == 0 ? absl::OkStatus() : formats::FileError("sync", path);
 }
 
-// Appears whole or not at all.
 absl::Status CopyFile(const std::string& from, const std::string& to) {
-  const std::string beside = to + ".tmp";
-  std::error_code error;
-  fs::copy_file(from, beside, fs::copy_options::overwrite_existing, error);
-  absl::Status status;
-  if (error) status = absl::UnavailableError(absl::StrCat("cannot copy ", from, " to ", to, ": ", error.message()));
-  if (status.ok()) status = SyncFile(beside);
-  if (status.ok() && ::rename(beside.c_str(), to.c_str()) != 0) status = formats::FileError("replace", to);
-  if (!status.ok()) fs::remove(beside, error);
-  return status;
+  ASSIGN_OR_RETURN(const formats::FileDescriptor file, formats::OpenRegularFile(from));
+  ASSIGN_OR_RETURN(const int64_t size, formats::FileSize(file, from));
+  ASSIGN_OR_RETURN(formats::AtomicFile copy, formats::AtomicFile::Create(to));
+  std::vector<std::byte> piece(static_cast<size_t>(std::min(size, kCopyPieceBytes)));
+  for (int64_t at = 0; at < size; at += std::ssize(piece)) {
+    const auto part = std::span(piece).first(static_cast<size_t>(std::min<int64_t>(std::ssize(piece), size - at)));
+    RETURN_IF_ERROR(formats::ReadAt(file, from, at, part));
+    RETURN_IF_ERROR(copy.Append(part));
+  }
+  return copy.Commit();
+}
+
+// A name that Put gives: others in the folder are not ours.
+bool IsStored(const std::string& name) { return name.find_first_not_of("0123456789abcdef") == 16 && name[16] == '-'; }
+
+// The files of its state, without those that each set has of its own.
+std::set<std::string> StateOf(const CopySet& set) {
+  std::set<std::string> names;
+  for (const CopySet::File& file : set.files) {
+    if (file.name != kLogName && file.name != kHighWaterName) names.insert(file.stored());
+  }
+  return names;
 }
 
 }  // namespace
@@ -139,7 +157,7 @@ Copies::Copies(std::string state_dir, const core::Shard& shard, JournalIdentity 
 }
 
 Copies::~Copies() {
-  AwaitIdle();
+  AwaitIdle(0);
   {
     const core::MutexLock lock(mutex_);
     closing_ = true;
@@ -148,9 +166,14 @@ Copies::~Copies() {
   thread_.Join();
 }
 
+void Copies::Begin() {
+  const core::MutexLock lock(mutex_);
+  begun_ = wanted_ = true;
+}
+
 void Copies::Want() {
   const core::MutexLock lock(mutex_);
-  wanted_ = true;
+  wanted_ = begun_;
 }
 
 CopyFigures Copies::figures() const {
@@ -201,10 +224,22 @@ void Copies::Stage(Database& index, Segments& segments, const LogMark& end) {
   changed_.NotifyAll();
 }
 
-void Copies::AwaitIdle() {
+void Copies::AwaitIdle(std::optional<int64_t> hooks_end_ms) {
   core::MutexLock lock(mutex_);
-  if (!hooks_end_) hooks_end_ = core::SystemClock().Now() + std::chrono::milliseconds(options_.last_hook_ms);
+  if (hooks_end_ms) hooks_end_ = core::SystemClock().Now() + std::chrono::milliseconds(*hooks_end_ms);
   lock.Wait(changed_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !staged_; });
+}
+
+void Copies::End(bool makes_last, const std::function<void()>& stage) {
+  AwaitIdle(0);
+  if (!makes_last) return;
+  Want();
+  {
+    const core::MutexLock lock(mutex_);
+    hooks_end_ = core::SystemClock().Now() + std::chrono::milliseconds(options_.last_hook_ms);
+  }
+  stage();
+  AwaitIdle();
 }
 
 // ---- The copier's ----
@@ -278,7 +313,7 @@ absl::Status Copies::Put(File& file, CopyFigures& figures) const {
 absl::Status Copies::Make(Staged staged, CopyFigures& figures) const {
   const core::Clock::TimePoint started = core::SystemClock().Now();
   const std::string& directory = options_.directory;
-  for (const char* folder : {kFiles, kSets}) {  // not `directory`: where its disk is not mounted, another would fill up
+  for (const char* folder : {kFiles, kSets}) {  // not `directory`: that it is gone is to be seen
     const std::string path = directory + folder;
     if (::mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) return formats::FileError("create", path);
   }
@@ -286,13 +321,17 @@ absl::Status Copies::Make(Staged staged, CopyFigures& figures) const {
   CopySet set{.run_id = options_.run_id,
               .shard = shard_,
               .lineage = identity_.lineage,
+              .former_lineages = identity_.former_lineages,
               .unix_ms = core::SystemClock().UnixMs(),
               .epoch = identity_.epoch,
               .sequence = staged.end.sequence + 1,
               .files = {}};
   for (const std::string& each : sets) {
     ASSIGN_OR_RETURN(const CopySet before, ReadSet(absl::StrCat(directory, kSets, each), set.run_id, shard_));
-    if (before.lineage != set.lineage && std::ranges::count(identity_.former_lineages, before.lineage) == 0) {
+    std::set<std::string> lineages(set.former_lineages.begin(), set.former_lineages.end());
+    lineages.insert(set.lineage);
+    if (!lineages.contains(before.lineage) &&
+        std::ranges::none_of(before.former_lineages, [&](const auto& former) { return lineages.contains(former); })) {
       return absl::FailedPreconditionError(absl::StrCat(directory, kSets, each, " is of another run of that run_id: ",
                                                         "expected a folder of its own for each, or an empty one"));
     }
@@ -307,6 +346,7 @@ absl::Status Copies::Make(Staged staged, CopyFigures& figures) const {
   figures.unix_ms = set.unix_ms;
   figures.bytes = figures.new_bytes = 0;
   RETURN_IF_ERROR(WriteLog(figures.set, staged));
+  RETURN_IF_ERROR(Prune(sets));  // what an attempt that failed has left takes the room of this one
   for (const char* name : {kHighWaterName, kLogName}) staged.files.push_back({.name = name, .xxh3_64 = ""});
   for (File& file : staged.files) {
     RETURN_IF_ERROR(Put(file, figures));
@@ -321,27 +361,28 @@ absl::Status Copies::Make(Staged staged, CopyFigures& figures) const {
   return absl::OkStatus();
 }
 
-// Sets beyond the newest, and files that no set names.
+// Sets beyond the newest, those of a state that a newer set has as well, and files that no set names.
 absl::Status Copies::Prune(const std::vector<std::string>& sets) const {
   const std::string& directory = options_.directory;
-  std::vector<std::string> superfluous;
-  std::set<std::string> named;
-  for (size_t i = 0; i < sets.size(); ++i) {
-    const std::string path = absl::StrCat(directory, kSets, sets[i]);
-    if (i + static_cast<size_t>(options_.keep) < sets.size()) {
-      superfluous.push_back(path);
+  std::error_code error;
+  const fs::space_info space = fs::space(state_dir_, error);
+  const bool is_short = !error && static_cast<int64_t>(space.available) < 2 * options_.min_free_bytes;
+  std::set<std::string> named, newer;
+  for (int left = is_short ? 1 : options_.keep; const std::string& name : std::views::reverse(sets)) {
+    const std::string path = absl::StrCat(directory, kSets, name);
+    ASSIGN_OR_RETURN(const CopySet set, ReadSet(path, options_.run_id, shard_));
+    const std::set<std::string> state = StateOf(set);
+    if (left == 0 || state == newer) {
+      if (::unlink(path.c_str()) != 0) return formats::FileError("remove", path);
       continue;
     }
-    ASSIGN_OR_RETURN(const CopySet set, ReadSet(path, options_.run_id, shard_));
-    for (const CopySet::File& file : set.files) named.insert(directory + file.stored());
+    --left;
+    newer = state;
+    for (const CopySet::File& file : set.files) named.insert(file.stored());
   }
   ASSIGN_OR_RETURN(const std::vector<std::string> names, formats::NamesIn(directory + kFiles));
   for (const std::string& name : names) {
-    const std::string path = absl::StrCat(directory, kFiles, name);
-    if (!named.contains(path)) superfluous.push_back(path);
-  }
-  for (const std::string& path : superfluous) {
-    if (::unlink(path.c_str()) != 0) return formats::FileError("remove", path);
+    if (IsStored(name) && !named.contains(kFiles + name)) fs::remove(absl::StrCat(directory, kFiles, name), error);
   }
   return absl::OkStatus();
 }
@@ -356,8 +397,8 @@ bool Copies::HookMustEnd(core::Clock::TimePoint started) const {
 absl::Status Copies::RunHook(CopyFigures& figures) const {
   const core::Clock::TimePoint started = core::SystemClock().Now();
   const std::string log = state_dir_ + "/copy_hook.log";
-  std::vector<std::string> words = {
-      "bash", "-o", "pipefail", "-c", kRunHook, "--copy_hook", options_.directory, figures.set, options_.hook, log};
+  std::vector<std::string> words = {"bash",      "-c",          kRunHook, "--copy_hook", options_.directory,
+                                    figures.set, options_.hook, log};
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -376,7 +417,8 @@ absl::Status Copies::RunHook(CopyFigures& figures) const {
   if (failed != 0) return absl::UnavailableError(absl::StrCat("--copy_hook: cannot run bash: ", std::strerror(failed)));
   std::optional<core::Clock::TimePoint> termed;
   int status = 0;
-  while (::waitpid(child, &status, WNOHANG) == 0) {
+  pid_t ended = 0;
+  while ((ended = ::waitpid(child, &status, WNOHANG)) == 0) {
     if (!HookMustEnd(started)) continue;
     const core::Clock::TimePoint now = core::SystemClock().Now();
     ::kill(-child, termed && now > *termed + std::chrono::milliseconds(std::min(kTermedMs, options_.hook_ms))
@@ -385,7 +427,13 @@ absl::Status Copies::RunHook(CopyFigures& figures) const {
     if (!termed) termed = now;
   }
   figures.hook_s = std::chrono::duration<double>(core::SystemClock().Now() - started).count();
-  figures.hook_ended = termed              ? absl::StrFormat("after %.0f s, since it was too long", figures.hook_s)
+  if (::getpid() == 1) {  // of a container: what has outlived its parent in a hook is this process's to reap
+    while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+  }
+  if (ended < 0) return absl::UnknownError("--copy_hook: its end cannot be waited for");
+  figures.hook_ended = termed
+                           ? absl::StrFormat("after %.0f s, by the coordinator, which waits no longer", figures.hook_s)
                        : WIFEXITED(status) ? absl::StrCat("with ", WEXITSTATUS(status))
                                            : absl::StrCat("by signal ", WTERMSIG(status));
   if (!termed && status == 0) {
@@ -411,7 +459,11 @@ absl::StatusOr<std::string> RestoreCopy(const std::string& from, const std::stri
   const bool is_named = absl::EndsWith(from, kExtension);
   const std::string directory = is_named ? (fs::path(from).parent_path() / "..").lexically_normal().string() : from;
   std::vector<std::string> sets = {BaseOf(from)};
-  if (!is_named) sets = SetsIn(directory).value_or(std::vector<std::string>());
+  if (!is_named) {
+    absl::StatusOr<std::vector<std::string>> found = SetsIn(directory);
+    if (!found.ok() && !absl::IsNotFound(found.status())) return found.status();
+    sets = found.ok() ? *std::move(found) : std::vector<std::string>();
+  }
   if (sets.empty()) {
     return absl::NotFoundError(absl::StrCat("--restore_from: expected a folder that --copy_to has filled, got ",
                                             directory, ", where sets/ holds no set"));

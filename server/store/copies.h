@@ -34,8 +34,9 @@ struct CopyOptions {
   std::string hook;       // a command for bash, after each set; empty: none
   int keep = 3;           // sets
   std::string run_id;
-  int64_t hook_ms = 600'000;      // that a hook may take
-  int64_t last_hook_ms = 60'000;  // all of them, once the coordinator stops
+  int64_t min_free_bytes = 0;  // with less than twice that on the state directory's disk one set stays, whatever `keep`
+  int64_t hook_ms = 600'000;   // that a hook may take
+  int64_t last_hook_ms = 60'000;  // the last, once the coordinator stops
   std::string restore_from;       // where there is no state: another copy (RestoreCopy); empty: none
 };
 
@@ -58,15 +59,17 @@ class Copies {
   // `idle` is called on its thread whenever another set may be staged.
   Copies(std::string state_dir, const core::Shard& shard, JournalIdentity identity, CopyOptions options,
          std::function<void()> idle);
-  ~Copies();  // AwaitIdle
+  ~Copies();  // a hook that is still at work is ended
 
-  void Want();  // a set of what is there then
+  void Begin();  // the run is served: a set of what is there now, and after each Want from then on
+  void Want();
   CopyFigures figures() const;
 
   // ---- The journal's thread ----
   // If a set is wanted, and none at work.
   void Stage(Database& index, Segments& segments, const LogMark& end);
-  void AwaitIdle();
+  // The last: a hook at work is ended, and one more set made, whose hook has last_hook_ms; `makes_last` false: none.
+  void End(bool makes_last, const std::function<void()>& stage);
 
  private:
   struct File {
@@ -89,6 +92,7 @@ class Copies {
   absl::Status RunHook(CopyFigures& figures) const;
   bool HookMustEnd(core::Clock::TimePoint started) const;
   void Show(const CopyFigures& figures);
+  void AwaitIdle(std::optional<int64_t> hooks_end_ms = std::nullopt);
 
   const std::string state_dir_, shard_;
   const JournalIdentity identity_;
@@ -96,7 +100,8 @@ class Copies {
   const std::function<void()> idle_;
   mutable core::Mutex mutex_;
   mutable core::Condition changed_;
-  bool wanted_ ABSL_GUARDED_BY(mutex_) = false, closing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool begun_ ABSL_GUARDED_BY(mutex_) = false, wanted_ ABSL_GUARDED_BY(mutex_) = false,
+              closing_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<Staged> staged_ ABSL_GUARDED_BY(mutex_);                     // until its hook has ended
   std::optional<core::Clock::TimePoint> hooks_end_ ABSL_GUARDED_BY(mutex_);  // nothing: the coordinator does not stop
   CopyFigures figures_ ABSL_GUARDED_BY(mutex_);

@@ -144,10 +144,10 @@ Journal::Journal(JournalOptions options, std::unique_ptr<JournalFiles> files)
     });
   }
   if (!options_.copy.directory.empty()) {
-    copies_ = std::make_unique<Copies>(options_.directory, options_.shard, files_->identity, options_.copy,
+    CopyOptions copy = options_.copy;
+    copy.min_free_bytes = options_.min_free_bytes;
+    copies_ = std::make_unique<Copies>(options_.directory, options_.shard, files_->identity, std::move(copy),
                                        [this] { queue_->Wake(); });
-    copies_->Want();
-    queue_->Wake();
   }
   thread_ = core::Thread([this] { Run(); });
   if (options_.scrub_bytes_per_s <= 0) return;
@@ -191,6 +191,11 @@ void Journal::Flush() {
 
 absl::Status Journal::status() const { return queue_->status(); }
 
+void Journal::BeginCopies() {
+  if (copies_ != nullptr) copies_->Begin();
+  queue_->Wake();
+}
+
 JournalFigures Journal::figures() const {
   return {.syncs = files_->syncs.figures(),
           .scrub = scrub_ == nullptr ? ScrubFigures() : scrub_->figures(),
@@ -209,6 +214,9 @@ absl::Status Journal::Begin(const RunRecord& run, JournalEntry entry) {
 // ---- The journal's thread ----
 
 void Journal::Run() {
+  const auto stage_copy = [this] {
+    if (copies_ != nullptr) copies_->Stage(*files_->database, *files_->segments, files_->log->end());
+  };
   while (std::optional<JournalQueue::Batch> batch = queue_->Take(files_->due())) {
     std::vector<JournalItem>& items = batch->items;
     const size_t count = items.size();
@@ -217,7 +225,7 @@ void Journal::Run() {
     if (batch->status.ok()) {
       absl::Status written = WriteAndTell(items);
       if (written.ok()) written = files_->Mind();
-      if (written.ok()) StageCopy();
+      if (written.ok()) stage_copy();
       if (!written.ok()) Fail(written);
     }
     items.clear();  // frees everything that its callbacks hold before any waiter learns that they are done
@@ -229,15 +237,7 @@ void Journal::Run() {
   if (synced.ok() && in_doubt && !ends_in_doubt_) synced = files_->NoteCleanEnd();
   if (!synced.ok()) return Fail(synced);
   files_->log->Mark().IgnoreError();
-  if (copies_ == nullptr) return;
-  copies_->AwaitIdle();
-  copies_->Want();
-  StageCopy();
-}
-
-void Journal::StageCopy() {
-  if (copies_ == nullptr) return;
-  copies_->Stage(*files_->database, *files_->segments, files_->log->end());
+  if (copies_ != nullptr) copies_->End(!ends_in_doubt_, stage_copy);
 }
 
 // Says what a machine that stops now would keep.

@@ -96,6 +96,7 @@ class Journal {
   void Flush();                 // returns when everything committed before is durable and notified, or has failed
   absl::Status status() const;  // OK, or why the journal has ended
   JournalFigures figures() const;
+  void BeginCopies();  // this life serves its run; one that only completes its state makes none
 
   // Records the seed; the snapshots of version 0 must exist already. Blocks until durable; Load then says `seeded`.
   // `entry` becomes durable with it.
@@ -140,7 +141,6 @@ class Journal {
   void Fail(const absl::Status& failure);
   absl::Status WriteAndTell(std::vector<JournalItem>& batch);
   absl::Status AddAndWait(JournalItem item);
-  void StageCopy();
 
   const JournalOptions options_;
   const std::unique_ptr<JournalFiles> files_;

@@ -212,13 +212,18 @@ absl::Status JournalFiles::ReadCopy(JournalOptions& options, const StandbyNote& 
 absl::Status JournalFiles::BeginLog(const Readout& readout, const JournalOptions& options) {
   const std::string& path = directory->path();
   const std::optional<StandbyNote>& promoted = readout.promoted;
+  ASSIGN_OR_RETURN(const std::optional<std::string> handed_to, ReadMeta(*database, kHandedTo));
   RETURN_IF_ERROR(WriteMeta(*database, kHandedTo, ""));
   ASSIGN_OR_RETURN(const std::string rows, AllRows(NewIndexPath(path), kTables));
   ASSIGN_OR_RETURN(const uint64_t last, LastEpoch(*database));
   ASSIGN_OR_RETURN(std::vector<std::string> coordinators, ReadCoordinators(*database));
   const bool turns = promoted && !promoted->own;
   const int place = turns ? promoted->place : OwnPlace(coordinators);
-  const uint64_t epoch = promoted ? EpochOfPromotion(std::max(last, promoted->seen), place) : last + 1;
+  uint64_t seen = promoted ? std::max(last, promoted->seen) : last;
+  if (promoted && promoted->own && !handed_to.value_or("").empty()) {
+    seen = std::max(seen, EpochOfPromotion(last, 0));  // the standby that it handed over to has taken that term
+  }
+  const uint64_t epoch = promoted ? EpochOfPromotion(seen, place) : last + 1;
   ASSIGN_OR_RETURN(log, StateLog::Begin(path, readout.log, epoch, rows));
   RETURN_IF_ERROR(Commit([&]() -> absl::Status {
     ASSIGN_OR_RETURN(identity, BeginLife(*database, epoch, options.new_lineage));

@@ -303,7 +303,7 @@ absl::Status MirrorDirectory::Promote(bool handed_over, uint64_t seen) {
   }
   note_.promoted = true;
   note_.own = !is_copy_;
-  note_.handed_over = handed_over || note_.own;
+  note_.handed_over = handed_over;
   note_.seen = seen;
   return WriteStandbyNote(path_, note_);
 }

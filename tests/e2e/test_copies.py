@@ -115,6 +115,7 @@ class CopiesTest(EndToEndTest):
     def test_flags_that_fit_nothing_are_refused_before_anything_begins(self):
         run = self.new_run(config_of())
         for flags, expected in (([f"--copy_to={self.folder}", "--copy_keep=0"], "--copy_keep: expected 1 or more, got 0"),
+                                ([f"--copy_to={run.state_dir}/log/copies"], "--copy_to: expected a folder of its own, got one in"),
                                 (["--copy_hook=true"], "--copy_hook: expected --copy_to=DIR with it, got none"),
                                 ([f"--restore_from={self.folder}"], f"got {self.folder}, where sets/ holds no set")):
             ended = run.program("refused", "causeway-coordinator", f"--config={run.config_path}", "--http=127.0.0.1:0",

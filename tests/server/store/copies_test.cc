@@ -34,6 +34,11 @@ class CopiesTest : public JournalTest {
   CopiesTest() { options_.copy = {.directory = folder_ / "copies", .run_id = "demo"}; }
   const std::string& copies() const { return options_.copy.directory; }
 
+  std::unique_ptr<Journal> Open() {
+    auto journal = JournalTest::Open();
+    if (journal != nullptr) journal->BeginCopies();
+    return journal;
+  }
   // A run with a round of each fragment after its snapshot, and an open contribution; its last set has all of that.
   void Play() {
     const auto journal = Open();
@@ -139,16 +144,19 @@ TEST_F(CopiesTest, AFileOfASetNeverChangesAndOneThatNoSetNamesGoes) {
   Seed(*journal, 1);
   std::map<std::string, std::string> seen;
   std::string last;
+  fs::create_directories(copies() + "/files/0123456789abcdef-a folder of the user's");
+  std::ofstream(copies() + "/files/thesis.doc") << "the user's, too";
   for (core::Version version = 0; version < 8; ++version) {
     PlayRound(*journal, 0, version);
     ASSERT_TRUE(journal->SaveSnapshot(0, State(version + 1), DigestOf(version + 1)).ok());
     last = Await(*journal, [&](const CopyFigures& figures) { return figures.set > last; }).set;
     for (const std::string& name : FilesIn(copies() + "/files")) {
+      if (name == "thesis.doc" || fs::is_directory(copies() + "/files/" + name)) continue;
       const std::string bytes = Read(copies() + "/files/" + name);
       EXPECT_EQ(seen.try_emplace(name, bytes).first->second, bytes) << name;
     }
   }
-  std::set<std::string> named;
+  std::set<std::string> named = {"thesis.doc"};
   for (const std::string& set : Sets()) {
     const auto files = nlohmann::json::parse(Read(copies() + "/sets/" + set)).at("files");
     for (const auto& file : files) {
@@ -157,8 +165,52 @@ TEST_F(CopiesTest, AFileOfASetNeverChangesAndOneThatNoSetNamesGoes) {
     }
   }
   EXPECT_EQ(Sets().size(), 2u);
-  EXPECT_THAT(FilesIn(copies() + "/files"), testing::ElementsAreArray(named));
+  std::vector<std::string> left = FilesIn(copies() + "/files");
+  std::erase(left, "0123456789abcdef-a folder of the user's");
+  EXPECT_THAT(left, testing::ElementsAreArray(named));
   EXPECT_GT(seen.size(), named.size());
+}
+
+TEST_F(CopiesTest, RestartsPushOutNoOlderState) {
+  options_.copy.keep = 2;
+  Play();
+  {
+    const auto journal = Open();
+    PlayRound(*journal, 0, 2);
+  }
+  const std::string older = Sets()[0];
+  for (int i = 0; i < 3; ++i) Open();
+  ASSERT_EQ(Sets().size(), 2u);
+  EXPECT_EQ(Sets()[0], older);
+}
+
+TEST_F(CopiesTest, ALifeThatIsNotServedOrEndsInDoubtMakesNoSetAndWaitsForNoHook) {
+  Play();
+  const std::vector<std::string> before = Sets();
+  options_.copy.hook = "sleep 1000";
+  JournalTest::Open();
+  EXPECT_EQ(Sets(), before);
+  {
+    const auto journal = Open();
+    Await(*journal, [](const CopyFigures& figures) { return !figures.set.empty(); });
+    journal->EndsInDoubt();
+  }
+  EXPECT_EQ(Sets().size(), before.size());
+}
+
+TEST_F(CopiesTest, ARunThatWentBackToAnOlderSetGoesOnInItsFolder) {
+  Play();
+  const std::string older = copies() + "/sets/" + Sets().back();
+  {
+    const auto journal = Open();
+    PlayRound(*journal, 0, 2);
+  }
+  for (const std::string& from : {copies(), older}) {
+    options_.directory = absl::StrCat(folder_ / "again", from.size());
+    options_.copy.restore_from = from;
+    const auto journal = Open();
+    EXPECT_THAT(Await(*journal, [](const CopyFigures& figures) { return !figures.set.empty(); }).failed, IsEmpty());
+  }
 }
 
 TEST_F(CopiesTest, ASetHasTheSnapshotThatARollbackGoesBackTo) {
@@ -306,7 +358,7 @@ TEST_F(CopiesTest, AHookThatHangsIsEndedWithItsChildrenAndSetsThatCameDueMeanwhi
     }
     EXPECT_EQ(Sets().size(), 1u);
     const CopyFigures figures = Await(*journal, [](const auto& figures) { return !figures.hook_ended.empty(); });
-    EXPECT_THAT(figures.failed, HasSubstr("since it was too long"));
+    EXPECT_THAT(figures.failed, HasSubstr("by the coordinator, which waits no longer"));
     const pid_t child = std::stoi(Read(copies() + "/child"));
     const std::string state = Read(absl::StrCat("/proc/", child, "/stat"));
     EXPECT_THAT(state, testing::AnyOf(IsEmpty(), HasSubstr(") Z "), Not(HasSubstr("(sleep)")))) << "it lives";
