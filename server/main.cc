@@ -118,15 +118,20 @@ absl::Status CheckCopyFlags() {
     return absl::InvalidArgumentError(
         absl::StrCat("--copy_keep: expected 1 or more, got ", absl::GetFlag(FLAGS_copy_keep)));
   }
-  for (const char* folder : {"copying", "snapshots", "segments", "log", "set_aside"}) {
-    const auto own = std::filesystem::weakly_canonical(absl::GetFlag(FLAGS_state_dir)) / folder;
-    const auto inside = std::filesystem::weakly_canonical(absl::GetFlag(FLAGS_copy_to)).lexically_relative(own);
-    if (absl::GetFlag(FLAGS_copy_to).empty() || inside.empty() || *inside.begin() == "..") continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("--copy_to: expected a folder of its own, got one in ", own.string()));
+  if (absl::GetFlag(FLAGS_copy_to).empty()) {
+    if (absl::GetFlag(FLAGS_copy_hook).empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError("--copy_hook: expected --copy_to=DIR with it, got none");
   }
-  if (absl::GetFlag(FLAGS_copy_hook).empty() || !absl::GetFlag(FLAGS_copy_to).empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError("--copy_hook: expected --copy_to=DIR with it, got none");
+  std::error_code error;  // a path that cannot be followed is refused where it is used
+  const auto state = std::filesystem::weakly_canonical(absl::GetFlag(FLAGS_state_dir), error);
+  const auto copies = std::filesystem::weakly_canonical(absl::GetFlag(FLAGS_copy_to), error);
+  for (const char* folder : {"copying", "snapshots", "segments", "log", "set_aside"}) {
+    const auto inside = copies.lexically_relative(state / folder);
+    if (error || inside.empty() || *inside.begin() == "..") continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--copy_to: expected a folder of its own, got one in ", (state / folder).string()));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<server::Listening> ReadListening() {

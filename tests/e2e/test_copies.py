@@ -47,6 +47,8 @@ class CopiesTest(EndToEndTest):
         run.start_coordinator(f"--restore_from={fetched}", f"--copy_to={self.copies}", f"--copy_hook={hook}")
         self.assertIn(f"was restored from the copy {newest}", run.coordinator.log())
         self.assertNotIn("high_water is missing", run.coordinator.log())
+        restored = run.newest()  # from here on, all sites have taken its parameters
+        eventually(lambda: min(fragment["version"] for fragment in run.status()["fragments"]) > restored + 3, "rounds")
         DigestBook().until_done(run)
         run.stop_coordinator()  # which makes a last copy, and waits for its hook
         self.assertIn(self.sets(self.copies)[-1], self.sets_after(fetch))
