@@ -12,7 +12,6 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <ranges>
 #include <set>
 #include <utility>
 
@@ -346,7 +345,8 @@ absl::Status Copies::Make(Staged staged, CopyFigures& figures) const {
   figures.unix_ms = set.unix_ms;
   figures.bytes = figures.new_bytes = 0;
   RETURN_IF_ERROR(WriteLog(figures.set, staged));
-  RETURN_IF_ERROR(Prune(sets));  // what an attempt that failed has left takes the room of this one
+  // What an attempt that failed has left goes first, and then the oldest set: there may have been no room.
+  RETURN_IF_ERROR(Prune(sets, figures.failed.empty() ? options_.keep : options_.keep - 1));
   for (const char* name : {kHighWaterName, kLogName}) staged.files.push_back({.name = name, .xxh3_64 = ""});
   for (File& file : staged.files) {
     RETURN_IF_ERROR(Put(file, figures));
@@ -356,27 +356,28 @@ absl::Status Copies::Make(Staged staged, CopyFigures& figures) const {
   sets.push_back(figures.set + kExtension);
   RETURN_IF_ERROR(
       formats::WriteFileAtomically(absl::StrCat(directory, kSets, sets.back()), nlohmann::json(set).dump(1) + "\n"));
-  RETURN_IF_ERROR(Prune(sets));
+  RETURN_IF_ERROR(Prune(sets, options_.keep));
   figures.seconds = std::chrono::duration<double>(core::SystemClock().Now() - started).count();
   return absl::OkStatus();
 }
 
-// Sets beyond the newest, those of a state that a newer set has as well, and files that no set names.
-absl::Status Copies::Prune(const std::vector<std::string>& sets) const {
+// Sets beyond the newest `keep`, those of a state that a newer set has as well, and files that no set names.
+absl::Status Copies::Prune(std::vector<std::string>& sets, int keep) const {
   const std::string& directory = options_.directory;
   std::error_code error;
   const fs::space_info space = fs::space(state_dir_, error);
   const bool is_short = !error && static_cast<int64_t>(space.available) < 2 * options_.min_free_bytes;
   std::set<std::string> named, newer;
-  for (int left = is_short ? 1 : options_.keep; const std::string& name : std::views::reverse(sets)) {
-    const std::string path = absl::StrCat(directory, kSets, name);
+  std::vector<std::string> kept;
+  for (auto name = sets.rbegin(); name != sets.rend(); ++name) {
+    const std::string path = absl::StrCat(directory, kSets, *name);
     ASSIGN_OR_RETURN(const CopySet set, ReadSet(path, options_.run_id, shard_));
     const std::set<std::string> state = StateOf(set);
-    if (left == 0 || state == newer) {
+    if (std::ssize(kept) >= (is_short ? 1 : std::max(1, keep)) || state == newer) {
       if (::unlink(path.c_str()) != 0) return formats::FileError("remove", path);
       continue;
     }
-    --left;
+    kept.insert(kept.begin(), *name);
     newer = state;
     for (const CopySet::File& file : set.files) named.insert(file.stored());
   }
@@ -384,6 +385,7 @@ absl::Status Copies::Prune(const std::vector<std::string>& sets) const {
   for (const std::string& name : names) {
     if (IsStored(name) && !named.contains(kFiles + name)) fs::remove(absl::StrCat(directory, kFiles, name), error);
   }
+  sets = std::move(kept);
   return absl::OkStatus();
 }
 

@@ -88,7 +88,7 @@ class Copies {
   absl::Status Make(Staged staged, CopyFigures& figures) const;
   absl::Status WriteLog(const std::string& set, const Staged& staged) const;
   absl::Status Put(File& file, CopyFigures& figures) const;
-  absl::Status Prune(const std::vector<std::string>& sets) const;
+  absl::Status Prune(std::vector<std::string>& sets, int keep) const;
   absl::Status RunHook(CopyFigures& figures) const;
   bool HookMustEnd(core::Clock::TimePoint started) const;
   void Show(const CopyFigures& figures);
