@@ -345,7 +345,7 @@ absl::Status Copies::Make(Staged staged, CopyFigures& figures) const {
   figures.unix_ms = set.unix_ms;
   figures.bytes = figures.new_bytes = 0;
   RETURN_IF_ERROR(WriteLog(figures.set, staged));
-  // What an attempt that failed has left goes first, and then the oldest set: there may have been no room.
+  // The remains of an attempt that failed go first, and then the oldest set: there may have been no room.
   RETURN_IF_ERROR(Prune(sets, figures.failed.empty() ? options_.keep : options_.keep - 1));
   for (const char* name : {kHighWaterName, kLogName}) staged.files.push_back({.name = name, .xxh3_64 = ""});
   for (File& file : staged.files) {
