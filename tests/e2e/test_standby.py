@@ -85,21 +85,6 @@ class StandbyTest(EndToEndTest):
             self.assert_same_bits(undisturbed.local(site), run.local(site), site)
         self.assert_same_bits(undisturbed.export(), run.export(), "export")
 
-    def test_a_former_leader_that_has_no_copy_yet_is_promoted_and_completed_from_the_sites(self):
-        run, standby = self.with_standby(config_of(run={"steps": 600}))
-        eventually(lambda: run.newest() >= 3, "rounds")
-        code, said = self.promote(standby)
-        self.assertEqual((code, run.coordinator.wait()), (DONE, DONE), said)
-        eventually(lambda: standby.status() and standby.status().get("fragments"), "the standby leads")
-        newest = standby.newest()
-        eventually(lambda: standby.newest() > newest + 3, "rounds that the former leader has not seen")
-        standby.coordinator.kill()
-        shutil.rmtree(standby.state_dir)
-        run.start_coordinator()  # by its own command: it waits for the one that leads, which is gone
-        self.promote_when_silent(run)
-        DigestBook().until_done(run)
-        self.assertGreater(min(fragment["version"] for fragment in run.status()["fragments"]), newest + 3)
-
     def test_sites_learn_where_their_leader_s_standby_is(self):
         run = self.new_run(config_of(run={"steps": 300}))
         run.start_coordinator()

@@ -283,5 +283,23 @@ TEST(MirrorDirectory, TakesNoFileThatAStateHasNot) {
   EXPECT_THAT(std::string(apart.message()), HasSubstr("expected bytes from 3 on, got those from 4 on"));
 }
 
+TEST_F(Mirror, AFormerLeaderThatIsPromotedMayLackAnEndAndTakesATermAfterThatOfItsStandby) {
+  {
+    const auto journal = Open();
+    Seed(*journal, 1);
+    journal->Commit({.handed_to = kStandby});
+    journal->Flush();
+  }
+  {
+    const auto directory = MirrorDirectory::Open(options_.directory, kStandby);
+    ASSERT_TRUE(directory.ok()) << directory.status();
+    ASSERT_TRUE((*directory)->Promote(/*handed_over=*/false).ok());
+  }
+  const auto journal = Open();
+  ASSERT_NE(journal, nullptr);
+  EXPECT_TRUE(journal->identity().may_have_lost_its_end);
+  EXPECT_EQ(TermOf(journal->identity().epoch), 2u);
+}
+
 }  // namespace
 }  // namespace causeway::server
