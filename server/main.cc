@@ -92,7 +92,8 @@ constexpr int kOwnThreads =
     17;  // journal, merges, scrubber, copies, signals, log, followers, connections, long answers, watch
 constexpr int64_t kStandbyTickMs = 100;
 constexpr int64_t kHandOverMs = 10'000;
-constexpr int64_t kTickMs = 25;  // leases, graces, the end of the run
+constexpr int kTriesToComplete = 3;  // where no two sites agree
+constexpr int64_t kTickMs = 25;      // leases, graces, the end of the run
 
 // The config of the stored run, if run.yaml describes that run.
 absl::StatusOr<core::RunConfig> ConfigOfStoredRun(const std::string& run_yaml, int shards, const std::string& stored,
@@ -165,7 +166,9 @@ Ended Serve(server::RunExchange& coordinator, server::Gate& gate) {
         coordinator.View([](const server::RunParts& run) { return run.admission.strangers.WhyDeposed(); });
     if (!deposed.empty()) coordinator.Fail(absl::FailedPreconditionError(deposed));
     if (!coordinator.status().ok()) return Ended::kStopped;
-    if (coordinator.View([](const server::RunParts& run) { return run.admission.LacksItsEnd(); })) {
+    if (coordinator.View([](const server::RunParts& run) {  // not where an operator goes on without it
+          return run.admission.LacksItsEnd() && run.rules->doubted();
+        })) {
       spdlog::warn("sites hold more than this state, whose end was lost: it is completed from what they hold");
       return Ended::kLacksItsEnd;
     }
@@ -206,7 +209,8 @@ server::JournalOptions OptionsOfJournal(const std::string& run_yaml, core::RunCo
 
 absl::StatusOr<std::unique_ptr<server::RunExchange>> MakeCoordinator(
     const std::string& run_yaml, const core::RunConfig& config, const server::Listening& addresses,
-    server::Journal* journal, server::StatusBoard* board, const std::optional<std::string>& completed) {
+    server::Journal* journal, server::StatusBoard* board, const std::optional<std::string>& completed,
+    bool asks_again) {
   ASSIGN_OR_RETURN(server::StoredRun stored, journal->Load());
   if (stored.rounds.seeded) spdlog::info("goes on with the stored state of run {}", config.run_id);
   TellDifferences(run_yaml, config, stored);
@@ -220,7 +224,8 @@ absl::StatusOr<std::unique_ptr<server::RunExchange>> MakeCoordinator(
                                       .lead = addresses.lead.Text(),
                                       .bounds = server::BoundsOf(config, addresses.shard),
                                       .new_run = absl::GetFlag(FLAGS_new_run),
-                                      .completed = completed},
+                                      .completed = completed,
+                                      .asks_again = asks_again && completed && completed->empty()},
                                      journal, std::move(stored));
 }
 
@@ -294,8 +299,9 @@ int Finish(server::RunExchange& coordinator) {
 }
 
 // From the state on the disk until the end. True: the sites hold its end, which the disk has lost. `completed`: what
-// was done about that before; nothing: the first life of this process.
-absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::string>& completed, int& result) {
+// was done about that before; nothing: the first life of this process. `asks_again`: where that was in vain.
+absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::string>& completed, bool asks_again,
+                                   int& result) {
   ASSIGN_OR_RETURN(const auto journal,
                    absl::GetFlag(FLAGS_rebuild_from_sites) ? OpenOrRebuild(serving.lost) : serving.lost.open());
   if (completed && completed->empty()) journal->EndsInDoubt();  // the next start may find two that agree
@@ -303,7 +309,7 @@ absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::st
   server::Listening& addresses = serving.addresses;
   server::StatusBoard& board = serving.board;
   ASSIGN_OR_RETURN(const auto coordinator,
-                   MakeCoordinator(serving.run_yaml, config, addresses, journal.get(), &board, completed));
+                   MakeCoordinator(serving.run_yaml, config, addresses, journal.get(), &board, completed, asks_again));
   server::ModelFiles files(absl::GetFlag(FLAGS_state_dir));
   const auto service = server::NewGrpcService(
       coordinator.get(), [&board] { return *board.Status(); }, &serving.gate, &files);
@@ -415,10 +421,10 @@ int Run(const std::string& run_yaml, core::RunConfig config, server::Listening a
   absl::Status promoted = FindLeader(serving.addresses, *others);
   if (promoted.ok() && serving.addresses.leader) promoted = StandBy(serving);
   absl::StatusOr<bool> again = false;
-  again = promoted.ok() ? RunFromStored(serving, std::nullopt, result) : promoted;
-  if (again.ok() && *again) {
+  again = promoted.ok() ? RunFromStored(serving, std::nullopt, true, result) : promoted;
+  for (int tries = 1; again.ok() && *again; ++tries) {
     const absl::StatusOr<std::string> completed = CompleteFromSites(serving.lost);
-    again = completed.ok() ? RunFromStored(serving, *completed, result) : completed.status();
+    again = completed.ok() ? RunFromStored(serving, *completed, tries < kTriesToComplete, result) : completed.status();
   }
   if (absl::IsCancelled(again.status())) {
     spdlog::info("{}", std::string(again.status().message()));

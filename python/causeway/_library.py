@@ -134,6 +134,7 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "move": (_Int, [_P(Work), ctypes.c_uint32, ctypes.c_void_p]),
     "theta_digest": (_Int, [_P(Block), ctypes.c_uint32, ctypes.c_void_p, _P(ctypes.c_uint64)]),
     "adamw_step": (_Int, [_P(AdamWTensor), _Int]),
+    "adamw_step_beside": (_Int, [_P(AdamWTensor), _Int]),
     "error": (_Int, [_P(ErrorInfo)]),
     "log_take": (_Int, [_P(LogLine)]),
     "run_open": (_Int, [_Text, _Int, _P(_Handle)]),

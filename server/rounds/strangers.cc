@@ -106,9 +106,9 @@ bool Strangers::Note(const core::SiteId& site, const DoubtFound& found, int64_t 
   return news;
 }
 
-bool Strangers::MissesAnEnd() const {
+bool Strangers::MissesAnEnd(int sites) const {
   const auto lost = [](const auto& one) { return one.second.found.doubt == Doubt::kHistoryLost; };
-  return std::ranges::any_of(strangers_, lost) &&
+  return std::ranges::count_if(strangers_, lost) >= sites &&
          std::ranges::none_of(strangers_, [&](const auto& one) { return lost(one) && one.second.found.of_epoch; });
 }
 

@@ -91,8 +91,8 @@ class Strangers {
   void Forget(const core::SiteId& site) { strangers_.erase(site); }  // the site is no longer in doubt
 
   std::vector<Stranger> Present(int64_t now_ms) const;  // in bytewise order of site
-  // Whether history is lost, all of which may have been this state's end.
-  bool MissesAnEnd() const;
+  // Whether as many sites have history that is lost, all of which may have been this state's end.
+  bool MissesAnEnd(int sites) const;
   // Why this coordinator must end: a standby leads. Empty: none does, as far as a site has proven.
   std::string WhyDeposed() const;
 

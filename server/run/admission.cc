@@ -32,6 +32,10 @@ Admission::Admission(const RunOptions& options, const JournalIdentity& journal)
       may_lose_its_end_(!options.completed && journal.may_have_lost_its_end),
       claims_(journal, core::DeviceRandom(), options.shard) {}
 
+bool Admission::LacksItsEnd() const {
+  return may_lose_its_end_ ? strangers.MissesAnEnd(1) : options_.asks_again && strangers.MissesAnEnd(2);
+}
+
 absl::Status Admission::CheckProtocol(const v1::Context& context) const {
   // A caller that only reads names no run.
   RETURN_IF_ERROR(transport::CheckCaller(context, context.run_id().empty() ? "" : options_.config.run_id));

@@ -99,7 +99,7 @@ class Admission {
 
   // A crash may take the end of a relaxed journal: sites that prove more than the state holds are asked for that.
   bool may_lose_its_end() const { return may_lose_its_end_; }
-  bool LacksItsEnd() const { return may_lose_its_end_ && strangers.MissesAnEnd(); }
+  bool LacksItsEnd() const;
 
   DataFact data;  // the sites' data
   Strangers strangers;

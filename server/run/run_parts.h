@@ -42,6 +42,7 @@ struct RunOptions {
   ModelBounds bounds;
   bool new_run = false;  // sites of an unknown lineage are refused permanently, and do not hold up the seed
   std::optional<std::string> completed;  // how the state's lost end was restored; empty: not; nullopt: not yet tried
+  bool asks_again = false;               // where it was not restored: as soon as two sites hold more, which may agree
 };
 
 struct RunParts {

@@ -4,6 +4,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import sqlite3
 import time
 import unittest
@@ -136,6 +137,28 @@ class PowerLoss(EndToEndTest):
 
     def test_a_relaxed_journal_starts_by_itself_and_takes_from_the_sites_what_it_has_lost(self):
         self.assertGreater(self.lost_ends_of("relaxed"), 0)
+
+    def test_a_lost_end_is_asked_for_again_when_a_second_site_shows_itself(self):
+        run, sites = self.start("relaxed")
+        rounds = run.newest()
+        run.coordinator.send(signal.SIGSTOP)
+        kept = run.folder / "kept"
+        shutil.copytree(run.state_dir, kept)
+        run.coordinator.send(signal.SIGCONT)
+        run.await_rounds(rounds + 3)
+        run.coordinator.kill()
+        for late in sites[1:]:
+            run.workers[late].send(signal.SIGSTOP)
+        shutil.rmtree(run.state_dir)
+        kept.rename(run.state_dir)
+        self.start_coordinator(run)
+        eventually(lambda: "the state is not completed from the sites'" in run.coordinator.log(), "one site is not believed")
+        eventually(lambda: "history_lost" in [alarm["name"] for alarm in run.status()["alarms"]], "the run waits")
+        for late in sites[1:]:
+            run.workers[late].send(signal.SIGCONT)
+        eventually(lambda: self.agree(run, sites, rounds + 3), "all agree beyond what was lost")
+        self.assertGreater(self.lost_ends(run), 0)
+        run.stop_all()
 
     def test_a_change_of_the_settings_that_was_answered_is_not_lost(self):
         run, sites = self.start("relaxed")

@@ -204,7 +204,7 @@ class RefusedTest(FakeSiteTest):
 
     def test_a_host_with_less_memory_than_the_run_takes(self):
         sentence = "memory: expected 0.00 GB on the host of rank 0, for 0.0 M parameters, got 0.00 GB available"
-        with unittest.mock.patch("causeway.torch._memory.available_bytes", lambda: 1000), self.assertRaisesRegex(
+        with unittest.mock.patch("causeway._memory.available_bytes", lambda: 1000), self.assertRaisesRegex(
                 causeway.ConfigError, sentence):
             self.diloco(optimizer=self.sgd())
         self.assertNotIn("site_join", self.fake.calls)

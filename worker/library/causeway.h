@@ -197,6 +197,8 @@ typedef struct causeway_adamw_tensor {
   int64_t step;
 } causeway_adamw_tensor;
 CAUSEWAY_API int causeway_adamw_step(const causeway_adamw_tensor* tensors, int count);
+/* The same beside other work of the process: on threads of our own, on one core fewer than all. */
+CAUSEWAY_API int causeway_adamw_step_beside(const causeway_adamw_tensor* tensors, int count);
 
 /* Fills in `info` about this thread's last call; does not count as one. */
 CAUSEWAY_API int causeway_error(causeway_error_info* info);

@@ -29,10 +29,10 @@ namespace causeway::worker {
 // The host process's compute threads: those of its OpenMP runtime if one is loaded, else our own.
 //
 // OpenMP threads spin for milliseconds after each parallel loop, as PyTorch's do after backward. Our own threads would
-// compete with them for the cores, so we run our work on the OpenMP threads.
+// compete with them for the cores, so we run our work on the OpenMP threads, unless it is done beside theirs.
 // Calls work(first, count) for every piece of 0 … values − 1, concurrently and in any order; returns when all are done.
 // Any thread; calls take turns.
-void OnHostThreads(int64_t values, absl::FunctionRef<void(int64_t first, int64_t count)> work);
+void OnHostThreads(int64_t values, bool beside, absl::FunctionRef<void(int64_t first, int64_t count)> work);
 
 namespace {
 
@@ -86,11 +86,11 @@ Team& OwnTeam() {
 
 }  // namespace
 
-void OnHostThreads(int64_t values, absl::FunctionRef<void(int64_t first, int64_t count)> work) {
+void OnHostThreads(int64_t values, bool beside, absl::FunctionRef<void(int64_t first, int64_t count)> work) {
   Team& own = OwnTeam();
   core::MutexLock lock(own.mutex);
   Job job{.values = values, .work = work};
-  if (const OpenMp omp = FindOpenMp(); omp.parallel != nullptr) {
+  if (const OpenMp omp = beside ? OpenMp() : FindOpenMp(); omp.parallel != nullptr) {
     // OpenMP does not know of a control group's quota.
     const auto most = static_cast<unsigned>(std::clamp(omp.max_threads(), 1, core::UsableCores()));
     omp.parallel([](void* data) { static_cast<Job*>(data)->Run(); }, &job, most, 0);
@@ -102,7 +102,7 @@ void OnHostThreads(int64_t values, absl::FunctionRef<void(int64_t first, int64_t
     own.process = getpid();
   }
   own.team->RunInOrder(
-      own.team->threads(), [&](int, int64_t) { job.Run(); }, [](int64_t) {});
+      std::max(1, own.team->threads() - (beside ? 1 : 0)), [&](int, int64_t) { job.Run(); }, [](int64_t) {});
 }
 
 namespace {
@@ -173,7 +173,7 @@ Part PartOf(const causeway_adamw_tensor& tensor, int64_t first) {
           .first = first};
 }
 
-absl::Status Step(const causeway_adamw_tensor* tensors, int count) {
+absl::Status Step(const causeway_adamw_tensor* tensors, int count, bool beside) {
   if (count < 0) return absl::InvalidArgumentError(absl::StrCat("count: expected ≥ 0, got ", count));
   if (count > 0 && tensors == nullptr) return Missing("tensors");
   std::vector<Part> parts;
@@ -187,10 +187,13 @@ absl::Status Step(const causeway_adamw_tensor* tensors, int count) {
   static std::once_flag once;
   if (values >= offload::kLeastBeyondCaches) {
     std::call_once(once, [&] {
-      offload::ChooseWalk(values, core::UsableCores(), OnHostThreads, offload::DefaultCalibrationPath());
+      const auto on_threads = [beside](int64_t size, absl::FunctionRef<void(int64_t first, int64_t count)> work) {
+        OnHostThreads(size, beside, work);
+      };
+      offload::ChooseWalk(values, core::UsableCores(), on_threads, offload::DefaultCalibrationPath());
     });
   }
-  OnHostThreads(values, [&](int64_t first, int64_t size) {
+  OnHostThreads(values, beside, [&](int64_t first, int64_t size) {
     auto part = std::prev(std::ranges::upper_bound(parts, first, {}, &Part::first));
     for (const int64_t end = first + size; first < end; ++part) {
       const int64_t begin = first - part->first, here = std::min(end - first, part->arrays.count - begin);
@@ -207,5 +210,9 @@ absl::Status Step(const causeway_adamw_tensor* tensors, int count) {
 using namespace causeway::worker;
 
 int causeway_adamw_step(const causeway_adamw_tensor* tensors, int count) {
-  return Enter([&] { return Step(tensors, count); });
+  return Enter([&] { return Step(tensors, count, false); });
+}
+
+int causeway_adamw_step_beside(const causeway_adamw_tensor* tensors, int count) {
+  return Enter([&] { return Step(tensors, count, true); });
 }

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from causeway.errors import mismatch
-from causeway.torch._memory import available_bytes
+from causeway._memory import available_bytes
 
 _ALIGNED = 64  # bytes, at which each parameter's values begin
 # Bytes by which each array begins later in its page than the one before: arrays at one offset push each other out of the

@@ -26,8 +26,8 @@ class HostUpdate(NamedTuple):
     seed: int
 
 
-def step_on_host(library: _library.Library, works: list[HostUpdate]) -> list[int]:
-    """The numbers of those whose masters have taken what something else had written."""
+def step_on_host(library: _library.Library, works: list[HostUpdate], beside: bool = False) -> list[int]:
+    """The numbers of those whose masters have taken what something else had written. `beside`: other work goes on."""
     tensors = (_library.AdamWTensor * len(works))()
     followed = (ctypes.c_uint8 * len(works))()
     size, flags = ctypes.sizeof(_library.AdamWTensor), ctypes.addressof(followed)
@@ -52,5 +52,5 @@ def step_on_host(library: _library.Library, works: list[HostUpdate]) -> list[int
         tensor.epsilon = float(group["eps"])
         tensor.weight_decay = float(group["weight_decay"])
         tensor.step = work.step
-    library.check(library.adamw_step(tensors, len(works)))
+    library.check((library.adamw_step_beside if beside else library.adamw_step)(tensors, len(works)))
     return [number for number, flag in enumerate(followed) if flag]

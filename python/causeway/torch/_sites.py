@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from causeway import _memory
 from causeway._handles import SiteHandle
 from causeway._log import LOGGER
 from causeway._participant import OpenedSite, open_site
 from causeway.errors import Error, FailedError, RankError, mismatch
-from causeway.torch import _memory
 from causeway.torch._boxes import Listing, Table
 from causeway.torch._carrier import Carrier
 from causeway.torch._model import Model

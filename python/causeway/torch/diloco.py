@@ -24,12 +24,12 @@ from typing import Any, TypeVar
 import torch
 from torch import distributed, nn
 
-from causeway import _options, names
+from causeway import _memory, _options, names
 from causeway._handles import DRAIN_S
 from causeway._log import LOGGER
 from causeway._participant import OpenedSite, Participant
 from causeway.errors import ConfigError, Error, FailedError, RestoreError, mismatch
-from causeway.torch import (_anchor, _arguments, _assets, _capture, _memory, _model, _optimizers, _reported, _shards,
+from causeway.torch import (_anchor, _arguments, _assets, _capture, _model, _optimizers, _reported, _shards,
                             _sites, _world)
 from causeway.torch._anchor import Export
 from causeway.torch._deferred_step import DeferredStep

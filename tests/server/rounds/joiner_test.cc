@@ -153,12 +153,13 @@ TEST(Strangers, MissAnEndWhereNewerVersionsAreProvenButNoLaterEpoch) {
   Strangers strangers;
   strangers.Note("a",
                  *FindDoubt({.versions = {5}, .admitted = {}}, {.versions = {9}, .admitted = {}}, kAlone, Unproven), 0);
-  EXPECT_FALSE(strangers.MissesAnEnd());
+  EXPECT_FALSE(strangers.MissesAnEnd(1));
   strangers.Note("b", *FindDoubt({.versions = {5}, .admitted = {}}, {.versions = {6}, .admitted = {}}, kAlone, Proven),
                  0);
-  EXPECT_TRUE(strangers.MissesAnEnd());
+  EXPECT_TRUE(strangers.MissesAnEnd(1));
+  EXPECT_FALSE(strangers.MissesAnEnd(2)) << "one has proven nothing";
   strangers.Note("c", *FindDoubt(kOwn, {.lineage = "now", .epoch = 8}, Proven), 0);
-  EXPECT_FALSE(strangers.MissesAnEnd()) << "a copy of before lacks more than its end";
+  EXPECT_FALSE(strangers.MissesAnEnd(1)) << "a copy of before lacks more than its end";
 }
 
 // In a round of 10 s, on 1 MB/s, 4 bits take 8 s, 2 bits 4 s and 1 bit 2 s.
