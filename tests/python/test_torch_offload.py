@@ -167,9 +167,17 @@ class OnStandIn(causeway.OffloadedAdamW):
     def _lies_on_host(self, parameter):
         return False
 
+    handed = 0  # values whose updates were late
+
     def add_param_group(self, param_group):
         super().add_param_group(param_group)
-        self.of_device = next(iter(self._interleaved.values()))
+        self.of_device = of_device = next(iter(self._interleaved.values()))
+        hand_over = type(of_device).hand_over
+
+        def counted(works):
+            self.handed += sum(work.values for work in works)
+            return hand_over(of_device, works)
+        of_device.hand_over = counted
 
 
 class InterleavedTest(HostTest):

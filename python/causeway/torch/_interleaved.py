@@ -4,6 +4,7 @@
     step       resident state: updated where it is
                the GPU's subgroups: copy in ─► update ─► copy out, on streams of their own, in two rooms that take turns
                the CPU's, from the last to the first, as backward makes their gradients, beside them
+    later      updates on the CPU that were handed over, in another thread (_overlap.py)
 
 Anything else in place of a GPU runs the same in order: tests have the CPU there.
 """
@@ -19,6 +20,7 @@ import torch
 from torch.optim.adamw import adamw
 
 from causeway import _library
+from causeway.errors import FailedError
 from causeway.torch._host_arrays import host_array, slices
 from causeway.torch._host_step import HostUpdate, step_on_host
 from causeway.torch._placed_state import MASTER, MOMENTS, Placed, State, StateMaker, local
@@ -73,6 +75,19 @@ class Update:
         self.step = int(self.state["step"])
         self.seed = seed_of(self.step, self.number)
 
+    def freeze(self) -> None:
+        """For an update after the step: numbers as they are, and the parameter as it is written from here on."""
+        numbers = {name: float(self.group[name]) for name in ("lr", "eps", "weight_decay")}
+        self.group = {**numbers, "betas": tuple(map(float, self.group["betas"])), "maximize": self.group["maximize"]}
+        torch.autograd.graph.increment_version(self.parameter)  # here, so that an old graph's backward says so
+        self._as_left = (self.parameter._version, self.here.data_ptr())
+
+    def check(self) -> None:
+        """Raises FailedError where something else has written the parameter since `freeze`."""
+        if (self.parameter._version, self.parameter.data_ptr()) != self._as_left:
+            raise FailedError(f"params[{self.number}]: expected no write before its update, which was still to come, got one: "
+                              "call optimizer.wait() before a script writes into parameters, or leave overlap out")
+
     def on_host(self, gradient: torch.Tensor, out: torch.Tensor | None, follows: bool) -> HostUpdate:
         held = self.placed.values
         return HostUpdate(held.get(MASTER, self.here), held["exp_avg"], held["exp_avg_sq"], gradient,
@@ -97,6 +112,10 @@ class _Streams:
         """`stream` goes on when what is queued on the current stream is done."""
         if self.gpu:
             stream.wait_stream(torch.cuda.current_stream())
+
+    def now(self) -> Any:
+        """An event behind what is queued on the current stream."""
+        return torch.cuda.current_stream().record_event() if self.gpu else None
 
     def current_after(self, stream: Any) -> None:
         if self.gpu:
@@ -153,10 +172,14 @@ class _Gradients:
             if not unchanged or self._held[work.parameter][0] != work.gradient.data_ptr():
                 del self._held[work.parameter]
 
-    def take(self, parameter: torch.Tensor) -> torch.Tensor:
-        """As it is now."""
+    def begin(self, parameter: torch.Tensor) -> None:
+        """It is on its way as it is now."""
         if parameter not in self._held:
             self.bring(parameter)
+
+    def take(self, parameter: torch.Tensor) -> torch.Tensor:
+        """As it is now, or was when it was begun."""
+        self.begin(parameter)
         self._streams.wait(self._held.pop(parameter)[2])
         return self._places[parameter]
 
@@ -200,16 +223,30 @@ class Interleaved:
         self._outs = _Rooms(lambda name, dtype, count: host_array(count, dtype, self._streams.gpu, 2))
         self._given: Any = None  # what the GPU has not read yet of masters
         self._written: dict[torch.Tensor, torch.Tensor] = {}  # contents of parameters as the last step has left them
+        self.overlap: Any = None  # Overlap, if some of the CPU's updates may be late
 
     def watch(self, parameter: torch.Tensor) -> None:
         """Brings its gradients to the host as they are accumulated. (Those of shards come when the step begins.)"""
         self._watched.append(parameter)
-        parameter.register_post_accumulate_grad_hook(self._gradients.bring)  # type: ignore[no-untyped-call]
+        parameter.register_post_accumulate_grad_hook(self._accumulated)  # type: ignore[no-untyped-call]
+
+    def _accumulated(self, parameter: torch.Tensor) -> None:
+        if self.overlap is not None:
+            self.overlap.accumulated(parameter)
+        self._gradients.bring(parameter)
 
     # ---- Where state lies ----
 
     def new_states(self, parameters: Sequence[torch.Tensor], after_backward: bool) -> list[State]:
-        """For parameters that have none, in their order: from the front on the device as long as its share lasts."""
+        """For parameters that have none: from the front on the device as long as its share lasts; with overlap, those that
+        cannot be hidden first."""
+        if self.overlap is not None:
+            ordered = sorted(parameters, key=self.overlap.order)
+            states = dict(zip(ordered, self._new_states(ordered, after_backward)))
+            return [states[parameter] for parameter in parameters]
+        return self._new_states(parameters, after_backward)
+
+    def _new_states(self, parameters: Sequence[torch.Tensor], after_backward: bool) -> list[State]:
         if self.fraction == "auto":
             self.fraction = self._that_fits() if after_backward else 0.0
         left = float(self.fraction) * sum(local(parameter).numel() for parameter in parameters)
@@ -249,20 +286,24 @@ class Interleaved:
 
     # ---- A step ----
 
-    def step(self, works: list[Update]) -> list[int]:
-        """The numbers of those whose masters have followed them."""
+    def step(self, works: list[Update]) -> tuple[list[int], list[list[Update]]]:
+        """The numbers of those whose masters have followed them; and, by units, those that are still to be updated."""
         self._streams.wait(self._given)
         followed = self._follow(works)
         resident = [work for work in works if work.parameter in self._resident]
         hosted = [work for work in works if work.parameter not in self._resident]
+        late = self.overlap.hidden(hosted) if self.overlap is not None else []
+        is_late = {work.parameter for unit in late for work in unit}
+        hosted = [work for work in hosted if work.parameter not in is_late]
         if hosted and self.k < 0:
             self.k = measured_k(self._library, self._device)
         subgroups = list(self._subgroups(hosted))
         on_device = [group for i, group in enumerate(subgroups) if self.k > 0 and i % self.k == 0]
         on_cpu = [group for i, group in enumerate(subgroups) if self.k == 0 or i % self.k]
-        for rooms, groups in ((self._rooms, on_device), (self._outs, on_cpu)):
+        later = [group for unit in late for group in self._subgroups(unit)]
+        for rooms, groups in ((self._rooms, on_device), (self._outs, on_cpu + later)):
             rooms.most = max((sum(work.values for work in group) for group in groups), default=0)
-        expected = list(itertools.chain.from_iterable(on_cpu))
+        expected = list(itertools.chain.from_iterable(on_cpu + later))
         if [id(work.parameter) for work in expected] != self._expected:
             self._gradients.expect(expected)
             self._expected = [id(work.parameter) for work in expected]
@@ -275,9 +316,30 @@ class Interleaved:
             self._step_on_cpu(group, turn)
         self._streams.current_after(self._streams.copy_in)
         self._given = self._streams.event(self._streams.copy_in)
-        self._written.update({work.parameter: contents_of(work.here) for work in works if MASTER in work.placed.values})
+        self._note(work for work in works if work.parameter not in is_late)
         self._streams.wait(self._streams.event(self._streams.copy_out))  # state on the host is whole when step returns
-        return followed
+        return followed, late
+
+    def _note(self, works: Iterable[Update]) -> None:
+        self._written.update({work.parameter: contents_of(work.here) for work in works if MASTER in work.placed.values})
+
+    def hand_over(self, works: list[Update]) -> Any:
+        """Gradients are on their way to the host, and what is queued on the current stream from here on comes behind that. For
+        step_late."""
+        for work in works:
+            self._gradients.begin(work.parameter)
+            work.freeze()
+        self._streams.current_after(self._streams.copy_out)
+        return self._streams.now()
+
+    @torch.no_grad()
+    def step_late(self, works: list[Update], begun: Any) -> Any:
+        """In another thread, one call at a time. Returns an event behind all that it has queued."""
+        for turn, group in enumerate(self._subgroups(works)):
+            self._step_on_cpu(group, turn, begun, True)
+        with self._streams.on(self._streams.copy_in):
+            self._note(works)
+        return self._streams.event(self._streams.copy_in)
 
     def forget(self) -> None:
         """Masters were loaded: whether they are what is in the parameters is not known."""
@@ -332,18 +394,23 @@ class Interleaved:
                     arrays[name].copy_(place, non_blocking=True)
         self._rooms.done[turn % 2] = self._streams.event(self._streams.copy_out)
 
-    def _step_on_cpu(self, works: list[Update], turn: int) -> None:
+    def _step_on_cpu(self, works: list[Update], turn: int, begun: Any = None, late: bool = False) -> None:
         """A float32 parameter gets its master's values, one of bfloat16 those that the pass over memory has rounded."""
         self._streams.wait(self._outs.done[turn % 2])
         narrow = [work.here for work in works if work.here.dtype == torch.bfloat16]
         outs = iter(self._outs.take(turn, "out", narrow))
         placed = [next(outs) if work.here.dtype == torch.bfloat16 else work.placed.values[MASTER] for work in works]
         step_on_host(self._library, [work.on_host(self._gradients.take(work.parameter), out, False)
-                                     for work, out in zip(works, placed)])
-        self._streams.after(self._streams.copy_in)  # backward may still read the parameters
+                                     for work, out in zip(works, placed)], beside=late)
+        if not late:
+            self._streams.after(self._streams.copy_in)  # backward may still read the parameters
+        elif begun is not None:
+            self._streams.copy_in.wait_event(begun)
+        for work in works if late else ():
+            work.check()
         with self._streams.on(self._streams.copy_in):
             for work, out in zip(works, placed):
-                work.here.copy_(out, non_blocking=True)
+                (work.here.data if late else work.here).copy_(out, non_blocking=True)
         self._outs.done[turn % 2] = self._streams.event(self._streams.copy_in)
 
 

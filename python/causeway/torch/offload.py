@@ -23,10 +23,13 @@ from typing import Any
 import torch
 
 from causeway import _library, names
+from causeway._log import LOGGER, tell
+from causeway._memory import available_bytes
 from causeway.errors import mismatch
 from causeway.torch import _capture
 from causeway.torch._host_step import HostUpdate, step_on_host
 from causeway.torch._interleaved import Interleaved, Update
+from causeway.torch._overlap import Overlap, WatchedList
 from causeway.torch._placed_state import MASTER, Placed, State, StateMaker, check, check_saved, have_shape, say_followed
 from causeway.torch._rounding import seed_of
 
@@ -41,6 +44,8 @@ class OffloadedAdamW(torch.optim.AdamW):
     `subgroup`: values of one, of which two are on the GPU at a time.
 
     `moments`: "bfloat16" rounds both moments stochastically, anywhere: 4 bytes of a parameter instead of 8.
+    `overlap`: the model: the CPU's updates of its layers go on behind the next forward, each until its layer is read; with the
+    same bits (_overlap.py). Scripts that read or write parameters by other ways than the model call `wait()` before.
 
     Raises ConfigError for other arguments, `amsgrad`, `capturable`, `differentiable`, and for parameters that are not
     float32 or bfloat16. One thread.
@@ -52,7 +57,7 @@ class OffloadedAdamW(torch.optim.AdamW):
                  eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
                  foreach: bool | None = None, capturable: bool = False, differentiable: bool = False,
                  fused: bool | None = None, fraction: float | str = 0.0, k: int | str = "auto",
-                 moments: str = "float32", subgroup: int = 100_000_000) -> None:
+                 moments: str = "float32", subgroup: int = 100_000_000, overlap: torch.nn.Module | None = None) -> None:
         _check_hyperparameters(lr, betas, eps, weight_decay)
         if not (k in ("auto", "cpu") or (isinstance(k, int) and k >= 1)):
             raise mismatch("k", '"auto", "cpu" or an integer from 1 on', repr(k))
@@ -63,13 +68,16 @@ class OffloadedAdamW(torch.optim.AdamW):
         if not isinstance(subgroup, int) or subgroup < 1:
             raise mismatch("subgroup", "1 or more values", repr(subgroup))
         _check_group({"amsgrad": amsgrad, "capturable": capturable, "differentiable": differentiable})
-        self._prepare({"fraction": fraction, "k": k, "moments": moments, "subgroup": subgroup})
+        if overlap is not None and isinstance(k, int):
+            raise mismatch("k", '"auto" or "cpu" with overlap, whose updates are all on the CPU', repr(k))
+        self._prepare({"fraction": fraction, "k": k if overlap is None else "cpu", "moments": moments, "subgroup": subgroup},
+                      overlap)
         betas = tuple(float(beta) if isinstance(beta, int) else beta for beta in betas)  # type: ignore[assignment]
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, foreach=foreach,
                          capturable=capturable, differentiable=differentiable, fused=fused)
         self._step_supports_amp_scaling = False
 
-    def _prepare(self, settings: dict[str, Any]) -> None:
+    def _prepare(self, settings: dict[str, Any], overlap: torch.nn.Module | None = None) -> None:
         """Makes all that is in no pickle."""
         self._settings = settings
         self._library = _library.load()
@@ -78,7 +86,40 @@ class OffloadedAdamW(torch.optim.AdamW):
         self._placed: dict[torch.Tensor, Placed] = {}
         self._pointers: list[int] = []  # of the parameters of the last step
         self._loading: Mapping[str, Any] | None = None
-        self._said_followed = False
+        self._said_followed = self._said_where = self._clears = False
+        self._overlap = None if overlap is None else Overlap(overlap, self._of)
+
+    def wait(self) -> None:
+        """Until all parameters are updated, also on the host. Only `overlap` leaves some behind `step`. Raises FailedError for
+        what a late update has come across."""
+        if self._overlap is not None and not self._clears:
+            self._overlap.wait()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self._clears = True  # which reads no value
+        try:
+            super().zero_grad(set_to_none)
+        finally:
+            self._clears = False
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()}\n{self.where()}"
+
+    def where(self) -> str:
+        """A line: what of the state lies where, and the memory that is free there."""
+        held: dict[str, int] = {}
+        values = 0
+        for placed in self._placed.values():
+            values += placed.shape.numel()
+            for tensor in placed.values.values():
+                name = "the host" if tensor.device.type == "cpu" else str(tensor.device)
+                held[name] = held.get(name, 0) + tensor.nbytes
+        free = {"the host": available_bytes()}
+        free |= {str(device): torch.cuda.mem_get_info(device)[0] for device in self._interleaved if device.type == "cuda"}
+        sides = [f"{held.get(side, 0) / 1e9:.2f} GB on {side}{'' if room is None else f', where {room / 1e9:.1f} GB are free'}"
+                 for side, room in free.items()]
+        late = f"; of at most {self._overlap.values() / 1e6:,.1f} M values updates are hidden" if self._overlap else ""
+        return f"OffloadedAdamW: state of {values / 1e6:,.1f} M values: {'; '.join(sides)}{late}"
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
@@ -93,6 +134,8 @@ class OffloadedAdamW(torch.optim.AdamW):
             self.param_groups.pop()
             raise
         self._watch(self.param_groups[-1]["params"])
+        if self._overlap is not None:
+            self.param_groups[-1]["params"] = WatchedList(self.param_groups[-1]["params"], self.wait)
 
     def _watch(self, parameters: Iterable[torch.Tensor]) -> None:
         for parameter in parameters:
@@ -107,6 +150,7 @@ class OffloadedAdamW(torch.optim.AdamW):
             settings = self._settings
             self._interleaved[device] = Interleaved(self._library, device, settings["k"], settings["subgroup"],
                                                     settings["fraction"], self._maker)
+            self._interleaved[device].overlap = self._overlap
         return self._interleaved[device]
 
     def _place(self, parameters: Sequence[torch.Tensor], after_backward: bool = False) -> None:
@@ -148,6 +192,9 @@ class OffloadedAdamW(torch.optim.AdamW):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self.wait()
+        if self._overlap is not None:
+            self._overlap.check()
         for group in self.param_groups:
             _check_group(group)
         every = ((parameter, group) for group in self.param_groups for parameter in group["params"])
@@ -165,11 +212,20 @@ class OffloadedAdamW(torch.optim.AdamW):
         self._check_apart(works)
         for work in works:
             work.begin()
-        followed = [number for device, works in elsewhere.items() for number in self._of(device).step(works)]
-        followed += self._step_on_host(on_host)
+        followed, late = self._step_on_host(on_host), list[list[Update]]()
+        for device, works in elsewhere.items():
+            numbers, hidden = self._of(device).step(works)
+            followed, late = followed + numbers, late + hidden
+        if self._overlap is not None:
+            self._overlap.hand_over(late)
         if followed and not self._said_followed:
             self._said_followed = True
             say_followed(followed[0])
+        if not self._said_where and due:
+            self._said_where = True
+            (tell if elsewhere else LOGGER.debug)(self.where())
+            if on_host and self._overlap is not None:
+                LOGGER.warning("overlap: parameters on the CPU are updated before step() returns: nothing runs beside")
         return loss
 
     def _step_on_host(self, works: list[Update]) -> list[int]:
@@ -208,6 +264,7 @@ class OffloadedAdamW(torch.optim.AdamW):
         later = [names.plain(each) for each in trained_later]
         trained = {name: parameter for name, parameter in plain.items()
                    if parameter.requires_grad or names.is_among(name, later)}
+        self.wait()
         with torch.no_grad():
             self._make_states(list(trained.values()))
             for parameter in trained.values():
@@ -221,6 +278,7 @@ class OffloadedAdamW(torch.optim.AdamW):
             """Behind all other hooks: of state the base class would change the types."""
             self._loading = given
             return {**given, "state": {}}
+        self.wait()
         handle = self.register_load_state_dict_pre_hook(hold)
         try:
             super().load_state_dict(state_dict)
@@ -228,7 +286,13 @@ class OffloadedAdamW(torch.optim.AdamW):
             handle.remove()
             self._loading = None
 
+    @torch._disable_dynamo  # type: ignore[attr-defined]
+    def state_dict(self) -> dict[str, Any]:
+        self.wait()
+        return super().state_dict()
+
     def __getstate__(self) -> dict[str, Any]:
+        self.wait()
         return {**super().__getstate__(), "_settings": self._settings}
 
     @torch.no_grad()
