@@ -22,7 +22,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from causeway import _library
@@ -30,7 +30,7 @@ from causeway._memory import available_bytes
 
 GPU_RESERVE, HOST_RESERVE = 1e9, 2e9  # CUDA's context and what its allocator cannot use; the process itself
 OF_LOGITS = 12  # bytes of each: in bfloat16 and float32, and their gradients
-OF_BLOCK = 60  # bytes of a token and hidden value while a block's backward runs
+OF_BLOCK = 30  # times a block's input, while its backward runs
 SUBGROUP, ROOMS = 100_000_000, 2
 MEASURED = 1 << 24  # values
 FORWARD = 0.25  # of a forward and backward that recomputes its blocks
@@ -52,11 +52,8 @@ class Memory(NamedTuple):
     held: float
     batch: float
     gpu_state: float
+    gpu: float
     host: float
-
-    @property
-    def gpu(self) -> float:
-        return self.held + self.batch + self.gpu_state + GPU_RESERVE
 
 
 def usual(parameters: float, vocabulary: int) -> Shape:
@@ -74,41 +71,35 @@ def of_folder(folder: pathlib.Path) -> Shape:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"--model: expected config.json with hidden_size, num_hidden_layers and vocab_size in {folder}, "
                          f"got {type(error).__name__}: {error}") from None
-    tables = 1 if config.get("tie_word_embeddings") else 2
-    counted = sum(_values(folder))
+    embedded = (1 if config.get("tie_word_embeddings") else 2) * vocabulary * hidden
+    counted = 0
+    for path in folder.glob("*.safetensors"):
+        with path.open("rb") as file:
+            header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        counted += sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
     if not counted:
         heads = int(config.get("num_attention_heads") or hidden // 64)
         size = int(config.get("head_dim") or hidden // heads)
         keys = size * int(config.get("num_key_value_heads") or heads)
         experts = int(config.get("num_local_experts") or config.get("num_experts") or 1)
         wide = int((config.get("moe_intermediate_size") if experts > 1 else 0) or config.get("intermediate_size") or 4 * hidden)
-        layer = 2 * hidden * size * heads + 2 * hidden * keys + 3 * hidden * wide * experts
-        counted = layers * layer + tables * vocabulary * hidden
-    return Shape(counted, layers, hidden, vocabulary, min(counted, tables * vocabulary * hidden))
+        counted = layers * hidden * (2 * size * heads + 2 * keys + 3 * wide * experts) + embedded
+    return Shape(counted, layers, hidden, vocabulary, min(counted, embedded))
 
 
-def _values(folder: pathlib.Path) -> Iterator[int]:
-    for path in sorted(folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
-        yield sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
-
-
-def memory(shape: Shape, fraction: float, moments: str, tokens: int, dtype: str, recompute: bool = True) -> Memory:
+def memory(shape: Shape, fraction: float, moments: str, tokens: int, dtype: str) -> Memory:
     """The bytes on either side. `tokens`: of a micro-batch."""
-    narrow = dtype == "bfloat16"
+    of_value, of_master = (2, 4) if dtype == "bfloat16" else (4, 0)
     of_moments = 8 if moments == "float32" else 4
-    values = shape.parameters * (2 if narrow else 4)
-    width = tokens * shape.hidden * (1 if narrow else 2)
-    inputs, block = 2 * shape.layers * width, OF_BLOCK * width
+    values = shape.parameters * of_value
+    block_input = tokens * shape.hidden * of_value
+    inputs, block = shape.layers * block_input, OF_BLOCK * block_input
     logits = OF_LOGITS * tokens * shape.vocabulary
-    if not recompute:
-        inputs, block = shape.layers * block, 0
     batch = max(inputs + logits - values, inputs + block - values, block)  # gradients grow as inputs are used up
-    on_gpu = fraction * shape.parameters * (of_moments + (4 if narrow else 0))
-    rooms = 0.0 if fraction == 1 else ROOMS * min(SUBGROUP, shape.parameters) * (2 if narrow else 0)
-    host = (1 - fraction) * shape.parameters * (of_moments + 4 + (2 if narrow else 4)) + rooms
-    return Memory(2 * values, batch, on_gpu, host + HOST_RESERVE)
+    resident = fraction * shape.parameters * (of_moments + of_master)
+    rooms = 0.0 if fraction == 1 or not of_master else ROOMS * min(SUBGROUP, shape.parameters) * of_value
+    host = (1 - fraction) * shape.parameters * (of_moments + 4 + of_value) + rooms
+    return Memory(2 * values, batch, resident, 2 * values + batch + resident + GPU_RESERVE, host + HOST_RESERVE)
 
 
 class Fit(NamedTuple):
@@ -118,13 +109,13 @@ class Fit(NamedTuple):
     memory: Memory
 
 
-def fit(shape: Shape, gpu: float, host: float, tokens: int, dtype: str, recompute: bool = True) -> Fit:
+def fit(shape: Shape, gpu: float, host: float, tokens: int, dtype: str) -> Fit:
     """The greatest fraction, with moments in float32 where either does. `gpu`, `host`: bytes that there are."""
     for moments in ("float32", "bfloat16"):
-        nothing, whole = (memory(shape, fraction, moments, tokens, dtype, recompute) for fraction in (0.0, 1.0))
+        nothing, whole = (memory(shape, fraction, moments, tokens, dtype) for fraction in (0.0, 1.0))
         room = (gpu - nothing.gpu) / whole.gpu_state
         fraction = 1.0 if room >= 1 else max(0.0, math.floor(20 * room) / 20)
-        placed = memory(shape, fraction, moments, tokens, dtype, recompute)
+        placed = memory(shape, fraction, moments, tokens, dtype)
         found = Fit(room >= 0 and placed.host <= host, fraction, moments, placed)
         if found.fits:
             break
@@ -170,10 +161,9 @@ def _gpu_bytes() -> float | None:
 
 
 def _number(text: str) -> float:
-    """7e9, 7b, 350m."""
-    scale = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}.get(text[-1:].lower())
+    """7e9 or 7b."""
     try:
-        value = float(text[:-1]) * scale if scale else float(text)
+        value = float(text.lower().replace("b", "e9"))
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
@@ -184,51 +174,42 @@ def _number(text: str) -> float:
 def _arguments(arguments: Sequence[str] | None) -> tuple[Any, Shape]:
     parser = argparse.ArgumentParser(prog="python -m causeway.fit", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
-    parser.add_argument("--parameters", type=_number, metavar="7e9")
-    parser.add_argument("--model", type=pathlib.Path, metavar="DIR", help="in place of --parameters")
-    parser.add_argument("--gpu_gb", type=_number, metavar="GB", help="memory of the GPU, 10⁹ bytes; default: this machine's")
-    parser.add_argument("--host_gb", type=_number, metavar="GB", help="free memory of the host; default: this machine's")
-    parser.add_argument("--tokens", type=_number, default=4096, metavar="N", help="of a micro-batch; default: 4096")
-    parser.add_argument("--vocabulary", type=_number, default=128_256, metavar="N", help="without --model; default: 128256")
+    model = parser.add_mutually_exclusive_group(required=True)
+    model.add_argument("--parameters", type=_number, metavar="7e9")
+    model.add_argument("--model", type=pathlib.Path, metavar="DIR")
+    for name, default, what in (("gpu_gb", None, "memory of the GPU, 10⁹ bytes; default: this machine's"),
+                                ("host_gb", None, "free memory of the host; default: this machine's"),
+                                ("tokens", 4096, "of a micro-batch; default: 4096"),
+                                ("vocabulary", 128_256, "without --model; default: 128256"),
+                                ("compute_ms", None, "a step's forwards and backwards, as you have timed them: what an "
+                                 "iteration takes with the update")):
+        parser.add_argument(f"--{name}", type=_number, default=default, metavar="N", help=what)
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="of the parameters")
-    parser.add_argument("--no_recompute", action="store_true", help="activations of all blocks are kept")
-    parser.add_argument("--compute_ms", type=_number, metavar="MS", help="a step's forwards and backwards, as you have timed "
-                        "them: what an iteration takes with the update")
     options = parser.parse_args(arguments)
-    if (options.parameters is None) == (options.model is None):
-        parser.error("expected one of --parameters=7e9 and --model=DIR")
-    gpu = options.gpu_gb * 1e9 if options.gpu_gb else _gpu_bytes()
-    host = options.host_gb * 1e9 if options.host_gb else available_bytes()
-    if gpu is None or host is None:
-        parser.error(f"expected --{'gpu' if gpu is None else 'host'}_gb=GB, since this machine does not say")
-    options.gpu, options.host = gpu, host
+    options.gpu = options.gpu_gb * 1e9 if options.gpu_gb else _gpu_bytes()
+    options.host = options.host_gb * 1e9 if options.host_gb else available_bytes()
+    if options.gpu is None or options.host is None:
+        parser.error(f"expected --{'host' if options.gpu else 'gpu'}_gb=GB, since this machine does not say")
     try:
-        shape = of_folder(options.model) if options.model else usual(options.parameters, int(options.vocabulary))
+        return options, of_folder(options.model) if options.model else usual(options.parameters, int(options.vocabulary))
     except ValueError as error:
         parser.error(str(error))
-    return options, shape
-
-
-def _told(name: str, gpu: float, host: float) -> str:
-    return f"  {name:34}{f'{gpu / 1e9:.1f} GB' if gpu else '':>12}{f'{host / 1e9:.1f} GB' if host else '':>12}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options, shape = _arguments(arguments)
-    tokens, recompute = int(options.tokens), not options.no_recompute
+    tokens = int(options.tokens)
     print(f"{shape.parameters / 1e9:.2f} B parameters in {options.dtype}, {shape.layers} layers of {shape.hidden}, {tokens:,} "
-          f"tokens a micro-batch, blocks {'' if recompute else 'not '}recomputed")
-    found = fit(shape, options.gpu, options.host, tokens, options.dtype, recompute)
+          f"tokens a micro-batch, blocks recomputed\n{'':36}{'GPU':>12}{'host':>12}")
+    found = fit(shape, options.gpu, options.host, tokens, options.dtype)
     needed = found.memory
-    print(f"  {'':34}{'GPU':>12}{'host':>12}")
-    print(_told("parameters and gradients", needed.held, 0))
-    print(_told("a micro-batch, about", needed.batch, 0))
-    print(_told(f"state, moments in {found.moments}", needed.gpu_state, needed.host - HOST_RESERVE))
-    print(_told("the process, CUDA", GPU_RESERVE, HOST_RESERVE))
-    print(_told("needed", needed.gpu, needed.host))
-    print(_told("there is", options.gpu, options.host))
+    for name, gpu, host in (("parameters and gradients", needed.held, 0), ("a micro-batch, about", needed.batch, 0),
+                            (f"state, moments in {found.moments}", needed.gpu_state, needed.host - HOST_RESERVE),
+                            ("the process, CUDA", GPU_RESERVE, HOST_RESERVE), ("needed", needed.gpu, needed.host),
+                            ("there is", options.gpu, options.host)):
+        print(f"  {name:34}{f'{gpu / 1e9:.1f} GB' if gpu else '':>12}{f'{host / 1e9:.1f} GB' if host else '':>12}".rstrip())
+    over_gpu, over_host = needed.gpu - options.gpu, needed.host - options.host
     if not found.fits:
-        over_gpu, over_host = needed.gpu - options.gpu, needed.host - options.host
         print(f"does not fit, even with moments in bfloat16 and {100 * (1 - found.fraction):.0f} % of the state on the host:")
         if over_gpu > 0:
             fewer = "fewer tokens a micro-batch, or " if over_gpu < needed.batch else ""

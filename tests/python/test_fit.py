@@ -83,7 +83,7 @@ class FitTest(unittest.TestCase):
             self.assertEqual(15, fit.of_folder(path).parameters)
 
     def test_wrong_arguments_are_named(self):
-        for arguments, words in (((), "expected one of --parameters=7e9 and --model=DIR"),
+        for arguments, words in (((), "one of the arguments --parameters --model is required"),
                                  (("--parameters=big",), "expected a number above 0, such as 7e9 or 7b, got 'big'"),
                                  (("--parameters=-1",), "got '-1'"),
                                  (("--model=/nowhere", "--gpu_gb=1", "--host_gb=1"), "--model: expected config.json")):

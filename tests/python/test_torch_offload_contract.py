@@ -32,6 +32,8 @@ DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "offload.md"
 INFO = next(info for info in optim_db if info.optim_cls is _INPUTS_OF)
 STEPS = 6
 CASES = {}
+LATE = []  # optimizers with overlap
+NETWORKS = collections.deque(maxlen=4)  # made last, which an optimizer with overlap may have parameters of
 
 
 def case(function):
@@ -56,7 +58,8 @@ class Side:
 
     def network(self):
         torch.manual_seed(1)
-        return nn.Sequential(nn.Linear(5, 16), nn.Tanh(), nn.Linear(16, 3))
+        NETWORKS.append(nn.Sequential(nn.Linear(5, 16), nn.Tanh(), nn.Linear(16, 3)))
+        return NETWORKS[-1]
 
     def gradients(self, parameters, step):
         for number, parameter in enumerate(parameters):
@@ -915,6 +918,13 @@ def on_device(parameters, **settings):
     return OnStandIn(parameters, k=2, fraction=0.3, subgroup=40, **settings)
 
 
+def with_overlap(parameters, **settings):
+    """The layers of each network are units; parameters in none are updated in step()."""
+    networks = nn.ModuleDict({str(i): each for i, each in enumerate(NETWORKS)})
+    LATE.append(OnStandIn(parameters, subgroup=40, overlap=networks, **settings))
+    return LATE[-1]
+
+
 class ContractTest(unittest.TestCase):
     def setUp(self):
         logging.getLogger("causeway").setLevel(logging.ERROR)
@@ -931,13 +941,16 @@ class ContractTest(unittest.TestCase):
                 where = re.sub(r"\[\d+\]", "", str(why).partition(": expected ")[0])
                 got = re.sub(r"(, )?master_param|(params)?\[[\d, ]*\]$", "", why.got).strip()
                 refused.setdefault(f"| `{where}` | {why.expected} |", {})[got] = None
-        self.assertEqual([], wrong)
+        self.assertEqual([], wrong, "\n".join(wrong))
         return counts, sorted(f"{begin} {'; '.join(got)} |" for begin, got in refused.items())
 
     def test_each_case_is_equal_to_pytorchs_or_refused_by_name_and_the_docs_have_the_table(self):
         on_host, refused = self.outcomes(causeway.OffloadedAdamW)
         of_device, _ = self.outcomes(on_device)
-        print(f"on the host {dict(on_host)}, with a device {dict(of_device)}", file=sys.stderr)
+        late, _ = self.outcomes(with_overlap)
+        self.assertEqual(of_device["equal"], late["equal"])
+        self.assertGreater(sum(each.handed > 0 for each in LATE), 20)
+        print(f"on the host {dict(on_host)}, with a device {dict(of_device)}, with overlap {dict(late)}", file=sys.stderr)
         self.assertGreater(on_host["equal"], 100)
         table = "\n".join(["| what | expected | got, in the test |", "|---|---|---|", *refused])
         if os.environ.get("OFFLOAD_TABLE"):

@@ -5,12 +5,14 @@ import os
 import pathlib
 import re
 import tempfile
+import types
 import unittest
 
 import torch
 import torch.distributed as dist
 
 import causeway.torch as causeway
+from test_torch_offload import OnStandIn
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "offload.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -37,15 +39,17 @@ def distance(a, b):
 
 
 class DocsTest(unittest.TestCase):
-    def trained(self, block):
+    def trained(self, block, package=causeway):
         """The parameters that the script ends with."""
         torch.manual_seed(3)
         rows = [{name: values[row] for name, values in batch.items()} for batch in batches() for row in range(ROWS)]
-        names = {"torch": torch, "causeway": causeway, "model": new_model(), "batches": batches(), "dataset": rows}
+        names = {"torch": torch, "causeway": package, "model": new_model(), "batches": batches(), "dataset": rows}
+        package.names = names  # what it has by then
         exec(compile(block, str(DOCS), "exec"), names)
         return [getattr(p, "full_tensor", lambda p=p: p)().detach().float().cpu() for p in names["model"].parameters()]
 
-    def test_each_script_ends_with_the_parameters_of_torchs_optimizer(self):
+    @contextlib.contextmanager
+    def scripts(self):
         blocks = [block for block in BLOCK.findall(DOCS.read_text()) if "causeway.DiLoCo(" not in block]
         self.assertGreaterEqual(len(blocks), LEAST)
         before = pathlib.Path.cwd()
@@ -55,6 +59,31 @@ class DocsTest(unittest.TestCase):
             os.environ.setdefault("ACCELERATE_USE_CPU", "1")
             dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
             stack.callback(dist.destroy_process_group)
+            yield blocks
+
+    def test_each_script_has_the_same_bits_where_updates_go_on_behind_the_next_forward(self):
+        made = []
+
+        def optimizer(overlap):
+            def make(parameters, **settings):
+                model = package.names["model"]
+                settings = {**settings, "k": "cpu", "overlap": model if overlap else None}
+                made.append(OnStandIn(parameters, **{name: value for name, value in settings.items() if value is not None}))
+                return made[-1]
+            package = types.SimpleNamespace(OffloadedAdamW=make)
+            return package
+
+        with self.scripts() as blocks:
+            for block in blocks:
+                with self.subTest(block[:60]):
+                    made.clear()
+                    block = block.replace("import causeway.torch as causeway\n", "")
+                    now, late = self.trained(block, optimizer(False)), self.trained(block, optimizer(True))
+                    self.assertTrue(all(torch.equal(a, b) for a, b in zip(now, late, strict=True)))
+                    self.assertEqual("fully_shard" not in block, sum(each.handed for each in made) > 0)
+
+    def test_each_script_ends_with_the_parameters_of_torchs_optimizer(self):
+        with self.scripts() as blocks:
             for block in blocks:
                 with self.subTest(block[:60]):
                     narrow = "model = model.to(torch.bfloat16)\n"  # torch's has no masters: beside it float32

@@ -5,8 +5,9 @@ import unittest
 import torch
 
 import causeway.torch as causeway
-from replay import ReplayTest
+from replay import RealSite, ReplayTest
 from scripts import Net, backward, train
+from test_torch_offload import OnStandIn
 
 
 class OffloadedTest(ReplayTest):
@@ -30,6 +31,26 @@ class OffloadedTest(ReplayTest):
 
         self.check(script)
         self.check(script, delay=1, alpha=0.5)
+
+    def test_updates_that_go_on_behind_the_step_are_awaited_where_theta_is_synced(self):
+        class Deep(Net):
+            def __init__(self):
+                super().__init__()
+                self.body = torch.nn.Sequential(torch.nn.Linear(6, 20), torch.nn.Tanh(), torch.nn.Linear(20, 20))
+
+        late = []
+        for dtype in (torch.float32, torch.bfloat16):
+            def script(site):
+                model = site.model(lambda: Deep().to(dtype))
+                real = isinstance(site, RealSite)
+                optimizer = OnStandIn(model.parameters(), lr=1e-2, k="cpu", overlap=model if real else None)
+                late.extend([optimizer] if real else [])
+                site.batches = [batch.to(dtype) for batch in site.batches]
+                train(site, model, optimizer, params=optimizer.masters(model.named_parameters()))
+
+            self.check(script)
+            self.check(script, delay=1, alpha=0.5)
+        self.assertTrue(all(optimizer.handed > 0 for optimizer in late))
 
     def test_masters_are_synced_though_the_script_does_not_pass_them(self):
         self.narrow(lambda *_: None)

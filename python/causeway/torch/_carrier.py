@@ -77,6 +77,7 @@ class Carrier:
         self._group: Any = ranks.host_group
         self.tag = 0
         self._late = LateReads(ranks)
+        self.settle: Callable[[], object] = lambda: None  # waits for updates of θ that go on behind a step
 
     def connect(self) -> None:
         """Before the first plan, on all ranks: over NCCL where θ is on GPUs, which no test of this project has tried."""
@@ -97,6 +98,7 @@ class Carrier:
         """Does all pieces, or hands the late ones to the helper. On an error, fails the pieces and raises it."""
         left = {piece.id: piece for piece in pieces}
         try:
+            self.settle()
             for piece in (piece for piece in pieces if piece.kind == _library.KEEP):
                 site.keep(piece, *self.store.on_device(piece.tensor, piece.first))
                 left.pop(piece.id)
@@ -113,6 +115,7 @@ class Carrier:
 
     def follow(self, plan: list[Any]) -> None:
         """Does a plan of the leader's carry_out."""
+        self.settle()
         self._carry_out([Move.from_json(move) for move in plan], _Done(None, []))
 
     def _plans(self, pieces: list[Work]) -> Iterator[list[Move]]:

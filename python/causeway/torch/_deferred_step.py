@@ -30,9 +30,10 @@ _WATCHED, _VALUES = 4, 64  # tensors, and values of each, that tell whether θ i
 class DeferredStep:
     """One thread, which made it."""
 
-    def __init__(self, module: nn.Module, tensors: Iterable[torch.Tensor], end: Callable[[], None]) -> None:
-        """`tensors`: θ; `end`: what is put off."""
-        self._module, self._end = module, end
+    def __init__(self, module: nn.Module, tensors: Iterable[torch.Tensor], end: Callable[[], None],
+                 settle: Callable[[], object]) -> None:
+        """`tensors`: θ, as it is behind `settle`; `end`: what is put off."""
+        self._module, self._end, self._settle = module, end, settle
         self._thread = threading.get_ident()
         self._by_batches = False  # the latest step was ended by the next batch: no forward needs to be noticed
         self._hook: Any = None
@@ -44,7 +45,7 @@ class DeferredStep:
 
     def begin(self) -> None:
         self.pending = True
-        self._left = first_values(self._parts) if self._pauses else None
+        self._left = self._look() if self._pauses else None
         if not self._by_batches:
             self._unseen |= any(getattr(each, "_compiled_call_impl", None) is not None for each in self._module.modules())
             if self._unseen:
@@ -53,6 +54,10 @@ class DeferredStep:
             if getattr(warnings.filters[0][1], "pattern", "") != _HOOKS:  # each filter has it forget what it has said once
                 warnings.filterwarnings("ignore", _HOOKS)
             self._hook = nn.modules.module.register_module_forward_pre_hook(self._forward)
+
+    def _look(self) -> torch.Tensor:
+        self._settle()
+        return first_values(self._parts)
 
     def end(self) -> None:
         """Does what was put off, if something was."""
@@ -70,7 +75,7 @@ class DeferredStep:
         """Something other than training begins, which may take long: what is due is sent before, unless θ is other values'
         place for it. (In the first pause of a script that is not known.)"""
         self._pauses = True
-        if self.pending and self._left is not None and torch.equal(self._left, first_values(self._parts)):
+        if self.pending and self._left is not None and torch.equal(self._left, self._look()):
             self.end()
 
     def next_step(self, with_closure: bool) -> None:

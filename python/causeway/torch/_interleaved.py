@@ -153,7 +153,7 @@ class _Gradients:
         if parameter.grad is None or place is None:
             return
         gradient = local(parameter.grad)
-        if gradient.dtype != place.dtype:  # of another autocast than before
+        if gradient.dtype != place.dtype or gradient.shape != place.shape:  # of another autocast, or of what has grown
             place = self._places[parameter] = host_array(gradient.numel(), gradient.dtype,
                                                          self._streams.gpu).view(gradient.shape)
         self._streams.after(self._streams.copy_out)
@@ -223,30 +223,16 @@ class Interleaved:
         self._outs = _Rooms(lambda name, dtype, count: host_array(count, dtype, self._streams.gpu, 2))
         self._given: Any = None  # what the GPU has not read yet of masters
         self._written: dict[torch.Tensor, torch.Tensor] = {}  # contents of parameters as the last step has left them
-        self.overlap: Any = None  # Overlap, if some of the CPU's updates may be late
 
     def watch(self, parameter: torch.Tensor) -> None:
         """Brings its gradients to the host as they are accumulated. (Those of shards come when the step begins.)"""
         self._watched.append(parameter)
-        parameter.register_post_accumulate_grad_hook(self._accumulated)  # type: ignore[no-untyped-call]
-
-    def _accumulated(self, parameter: torch.Tensor) -> None:
-        if self.overlap is not None:
-            self.overlap.accumulated(parameter)
-        self._gradients.bring(parameter)
+        parameter.register_post_accumulate_grad_hook(self._gradients.bring)  # type: ignore[no-untyped-call]
 
     # ---- Where state lies ----
 
     def new_states(self, parameters: Sequence[torch.Tensor], after_backward: bool) -> list[State]:
-        """For parameters that have none: from the front on the device as long as its share lasts; with overlap, those that
-        cannot be hidden first."""
-        if self.overlap is not None:
-            ordered = sorted(parameters, key=self.overlap.order)
-            states = dict(zip(ordered, self._new_states(ordered, after_backward)))
-            return [states[parameter] for parameter in parameters]
-        return self._new_states(parameters, after_backward)
-
-    def _new_states(self, parameters: Sequence[torch.Tensor], after_backward: bool) -> list[State]:
+        """For parameters that have none, in their order: from the front on the device as long as its share lasts."""
         if self.fraction == "auto":
             self.fraction = self._that_fits() if after_backward else 0.0
         left = float(self.fraction) * sum(local(parameter).numel() for parameter in parameters)
@@ -286,13 +272,14 @@ class Interleaved:
 
     # ---- A step ----
 
-    def step(self, works: list[Update]) -> tuple[list[int], list[list[Update]]]:
-        """The numbers of those whose masters have followed them; and, by units, those that are still to be updated."""
+    def step(self, works: list[Update], hidden: Callable[[list[Update]], list[list[Update]]]
+             ) -> tuple[list[int], list[list[Update]]]:
+        """The numbers of those whose masters have followed them; and, of those on the host, what `hidden` leaves for later."""
         self._streams.wait(self._given)
         followed = self._follow(works)
         resident = [work for work in works if work.parameter in self._resident]
         hosted = [work for work in works if work.parameter not in self._resident]
-        late = self.overlap.hidden(hosted) if self.overlap is not None else []
+        late = hidden(hosted)
         is_late = {work.parameter for unit in late for work in unit}
         hosted = [work for work in hosted if work.parameter not in is_late]
         if hosted and self.k < 0:

@@ -104,6 +104,13 @@ def masters_of(optimizers: Iterable[torch.optim.Optimizer], module: nn.Module,
             for name, master in optimizer.masters(named.items(), trained_later).items() if master is not named[name]}
 
 
+def settle(optimizers: Iterable[torch.optim.Optimizer]) -> None:
+    """Waits for updates that go on behind a step (OffloadedAdamW's overlap)."""
+    for optimizer in optimizers:
+        if isinstance(optimizer, OffloadedAdamW):
+            optimizer.wait()
+
+
 def check_own_masters(optimizers: Iterable[torch.optim.Optimizer], mastered: Collection[torch.Tensor]) -> None:
     """Raises ConfigError for an optimizer that trains hidden copies of what it was given. `mastered`: the parameters whose
     masters are known. OffloadedAdamW's follow their parameters."""

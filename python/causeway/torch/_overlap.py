@@ -2,7 +2,7 @@
 
     step       all gradients are known; updates of the units are handed over, in the units' order, and step returns
     helper     unit by unit: AdamW on the host ─► the parameters on the device
-    forward    whoever takes a parameter out of a module of a unit waits for that unit first
+    forward    taking a parameter out of a module of a unit waits for that unit first
 
 A unit is an element of one of the model's outermost ModuleLists or Sequentials, such as a decoder layer. From a step until
 they are read, its modules hold their parameters in a dictionary that notices that (_Watched), as DeepSpeed's ZeRO-3 does: a
@@ -143,7 +143,7 @@ def _clears_gradients() -> bool:
 
 
 class WatchedList(list[torch.Tensor]):
-    """A group's parameters: whoever goes through them waits."""
+    """A group's parameters: going through them waits."""
 
     def __init__(self, values: Iterable[torch.Tensor], wait: Callable[[], None]) -> None:
         super().__init__(values)
@@ -196,7 +196,7 @@ class Overlap:
         _overlaps.add(self)
 
     def order(self, parameter: torch.Tensor) -> int:
-        """Of those that share the device's memory: what cannot be hidden, then the first units."""
+        """Its turn for the device's memory: after what cannot be hidden, by units."""
         return self._holders[parameter][1].number if parameter in self._holders else -1
 
     def accumulated(self, parameter: torch.Tensor) -> None:

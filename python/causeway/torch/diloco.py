@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import signal
 import threading
@@ -141,8 +142,7 @@ class DiLoCo(Participant):
     def _open(self, collected: _model.Model, options: Mapping[str, object], expectations: Mapping[str, Any],
               data: Mapping[str, object] | None, files: Mapping[str, bytes]) -> OpenedSite:
         own = _shards.listing(self._module, collected)
-        opened, self._carrier = _sites.open_ranks(self._ranks, own, collected, options, expectations, data,
-                                                     files)
+        opened, self._carrier = _sites.open_ranks(self._ranks, own, collected, options, expectations, data, files)
         self._model = collected.numbered(self._carrier.table)
         self._frozen_digests = {self._carrier.table.index(str(collected.tensors[index]["name"])): digest
                                 for index, digest in own.digests.items()}
@@ -151,7 +151,8 @@ class DiLoCo(Participant):
                                               if index not in self._model.copies}, may_end=bool(self._optimizers))
         self._missing_steps = MissingSteps(trained.values())
         self._own_values = OwnValues(self._module, self._model)
-        self._deferred = DeferredStep(self._module, trained.values(), self._end_step)
+        self._carrier.settle = functools.partial(_optimizers.settle, self._optimizers)
+        self._deferred = DeferredStep(self._module, trained.values(), self._end_step, self._carrier.settle)
         return opened
 
     def _warn_of_rounding(self) -> None:
@@ -170,10 +171,8 @@ class DiLoCo(Participant):
         Raises RefusedError, RestoreError, NonFiniteError. `with` does it.
         """
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            def terminate(*_: Any) -> None:
-                self.stop()
-            self._terminate = terminate
-            signal.signal(signal.SIGTERM, terminate)
+            self._terminate = lambda *_: self.stop()
+            signal.signal(signal.SIGTERM, self._terminate)
         self._hidden_masters.joins()
         self._step = self._site.join()
         self._hidden_masters.moved()
@@ -309,6 +308,7 @@ class DiLoCo(Participant):
     def before_change(self) -> None:
         """Raises what has failed since the last step. θ is taken at its step: code that changes it between two steps needs
         no call."""
+        self._carrier.settle()
         self._carrier.raise_failure()
 
     def _step_begins(self, again: bool, with_closure: bool) -> None:

@@ -95,6 +95,16 @@ class OffloadedAdamW(torch.optim.AdamW):
         if self._overlap is not None and not self._clears:
             self._overlap.wait()
 
+    @property
+    def state(self) -> collections.defaultdict[torch.Tensor, Any]:
+        """As torch's; reading it waits."""
+        self.wait()
+        return vars(self)["state"]  # type: ignore[no-any-return]
+
+    @state.setter
+    def state(self, state: collections.defaultdict[torch.Tensor, Any]) -> None:
+        vars(self)["state"] = state
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         self._clears = True  # which reads no value
         try:
@@ -140,6 +150,8 @@ class OffloadedAdamW(torch.optim.AdamW):
     def _watch(self, parameters: Iterable[torch.Tensor]) -> None:
         for parameter in parameters:
             if not self._lies_on_host(parameter):
+                if self._overlap is not None:  # ahead of what brings the gradient to the host
+                    parameter.register_post_accumulate_grad_hook(self._overlap.accumulated)  # type: ignore[no-untyped-call]
                 self._of(parameter.device).watch(parameter)
 
     def _lies_on_host(self, parameter: torch.Tensor) -> bool:
@@ -150,13 +162,14 @@ class OffloadedAdamW(torch.optim.AdamW):
             settings = self._settings
             self._interleaved[device] = Interleaved(self._library, device, settings["k"], settings["subgroup"],
                                                     settings["fraction"], self._maker)
-            self._interleaved[device].overlap = self._overlap
         return self._interleaved[device]
 
     def _place(self, parameters: Sequence[torch.Tensor], after_backward: bool = False) -> None:
         """Makes the tensors of the state of those that have none, or those of another shape."""
         new = [parameter for parameter in parameters
                if (placed := self._placed.get(parameter)) is None or not placed.fits(parameter)]
+        if self._overlap is not None:
+            new.sort(key=self._overlap.order)
         for device in dict.fromkeys(parameter.device for parameter in new):
             here = [parameter for parameter in new if parameter.device == device]
             states = (self._maker.on_host(here, apart=False) if self._lies_on_host(here[0])
@@ -214,7 +227,7 @@ class OffloadedAdamW(torch.optim.AdamW):
             work.begin()
         followed, late = self._step_on_host(on_host), list[list[Update]]()
         for device, works in elsewhere.items():
-            numbers, hidden = self._of(device).step(works)
+            numbers, hidden = self._of(device).step(works, self._overlap.hidden if self._overlap else lambda _: [])
             followed, late = followed + numbers, late + hidden
         if self._overlap is not None:
             self._overlap.hand_over(late)
