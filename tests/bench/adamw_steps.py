@@ -2,6 +2,7 @@
 
     adamw_steps.py steps MILLIONS THREADS COPY PEER…     COPY: 0, 1; PEER: torch, deepspeed, causeway, causeway:bfloat16
     adamw_steps.py trained TEXT STEPS                    a Qwen2 by ours and by torch's, which see the same bytes
+    adamw_steps.py timed FRACTION OVERLAP CLIPPED        ours on a device that takes the time of an H200
 
 One tensor of float32, with COPY one of bfloat16 and its float32 master. Gradients are there before the step and stay: of
 float32 for all but ours with COPY, which takes them as backward makes them, in bfloat16.
@@ -110,5 +111,63 @@ def trained(data, steps):
             "of_torch": ours_ms / theirs_ms, "threads": torch.get_num_threads(), "torch": torch.__version__}
 
 
+def timed(fraction, overlap, clipped):
+    """An iteration of a Llama of 1.06 B in 22 layers: small tensors and our own steps, threads and waits, and sleeps as long as an
+    H200 and its host took for each part: forward and backward, AdamW on the CPU and on the card (docs/data/gpu.jsonl), and
+    gradients that clipping has changed, which cross the bus again, at 50 GB/s."""
+    from torch import nn
+
+    import causeway.torch as causeway
+    from causeway.torch import _interleaved
+
+    layers, forward, backward, on_cpu, on_card, bus = 22, 0.163, 0.505, 0.247, 0.0173, 0.042
+
+    class Layer(nn.Linear):
+        def forward(self, x):
+            x = super().forward(x)
+            time.sleep(forward / layers)
+            return x
+
+    class OnTimedCard(causeway.OffloadedAdamW):
+        def _lies_on_host(self, parameter):
+            return False
+
+    model = nn.ModuleDict({"embed": nn.Linear(93, 64, bias=False),  # as many of all values as the embedding has
+                           "layers": nn.Sequential(*(Layer(64, 64, bias=False) for _ in range(layers)))})
+    of_value = 1 / sum(parameter.numel() for parameter in model.parameters())
+
+    def sleeping(work, seconds, values):
+        def run(*arguments, **named):
+            begin = time.perf_counter()
+            result = work(*arguments, **named)
+            time.sleep(max(0.0, seconds * of_value * values(*arguments) - (time.perf_counter() - begin)))
+            return result
+        return run
+
+    def of_works(*arguments):
+        return sum(work.values for work in next(each for each in arguments if isinstance(each, list)))
+
+    kind = _interleaved.Interleaved
+    _interleaved.step_on_host = sleeping(_interleaved.step_on_host, on_cpu, lambda _, works: sum(work.trained.numel() for work in works))
+    kind._update = sleeping(kind._update, on_card, of_works)
+    if clipped == "1":
+        kind.hand_over = sleeping(kind.hand_over, bus, of_works)
+    optimizer = OnTimedCard(model.parameters(), k="cpu", fraction=float(fraction), overlap=model if overlap == "1" else None, **ADAMW)
+    seconds = []
+    for _ in range(FIRST + STEPS):
+        begin = time.perf_counter()
+        loss = model["layers"](model["embed"](torch.ones(1, 93))).square().mean()
+        loss.backward()
+        time.sleep(backward)
+        if clipped == "1":
+            nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+            time.sleep(bus * (1 - float(fraction)) if overlap == "0" else 0)
+        optimizer.step()
+        optimizer.zero_grad()
+        seconds.append(time.perf_counter() - begin)
+    iteration = 1000 * statistics.median(seconds[FIRST:])
+    return {"iteration_ms": iteration, "of_resident": iteration / (1000 * (forward + backward + on_card))}
+
+
 if __name__ == "__main__":
-    print(json.dumps({"steps": steps_of, "trained": trained}[sys.argv[1]](*sys.argv[2:])))
+    print(json.dumps({"steps": steps_of, "timed": timed, "trained": trained}[sys.argv[1]](*sys.argv[2:])))

@@ -88,7 +88,8 @@ class DocsTest(unittest.TestCase):
                 with self.subTest(block[:60]):
                     narrow = "model = model.to(torch.bfloat16)\n"  # torch's has no masters: beside it float32
                     ours = self.trained(block)
-                    theirs = self.trained(block.replace("causeway.OffloadedAdamW", "torch.optim.AdamW").replace(narrow, ""))
+                    plain = block.replace(narrow, "").replace(", overlap=model", "")
+                    theirs = self.trained(plain.replace("causeway.OffloadedAdamW", "torch.optim.AdamW"))
                     start = self.trained("")
                     if len(start) == len(ours):  # not with adapters
                         moved = distance(theirs, start)

@@ -128,7 +128,7 @@ def serve_lighthouse(settings):
 
 def main():
     settings = json.loads(sys.argv[1])
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     socket.gethostname = lambda: settings["address"]  # torchft's rendezvous: namespaces share the machine's name
     if settings["kind"] == "lighthouse":
         serve_lighthouse(settings)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import pathlib
 import subprocess
 import tempfile
@@ -52,7 +53,7 @@ def run(environment, kind, settings, sites, limit_s, begun=lambda: None):
             log = folder / f"{number}.log"
             started_here[number] = stack.enter_context(started(
                 environment, place(), log, json.dumps(settings | more | {"rank": number - 1, "address": address}),
-                GLOO_SOCKET_IFNAME=interface))
+                threads=max(1, len(os.sched_getaffinity(0)) // settings["world"]), GLOO_SOCKET_IFNAME=interface))
             return started_here[number]
 
         def failed(number, limit_s):
