@@ -33,6 +33,7 @@ OF_LOGITS = 12  # bytes of each: in bfloat16 and float32, and their gradients
 OF_BLOCK = 30  # times a block's input, while its backward runs
 SUBGROUP, ROOMS = 100_000_000, 2
 MEASURED = 1 << 24  # values
+_OLD_NAMES = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"}
 FORWARD = 0.25  # of a forward and backward that recomputes its blocks
 
 
@@ -64,24 +65,25 @@ def usual(parameters: float, vocabulary: int) -> Shape:
 
 def of_folder(folder: pathlib.Path) -> Shape:
     """The shape of a Hugging Face model: its weights' headers, or config.json alone. Raises ValueError."""
+    path = folder / "config.json"
     try:
-        config = json.loads((folder / "config.json").read_text())
-        config = {**config, **config.get("text_config", {})}
+        config = json.loads(path.read_text())
+        config = {_OLD_NAMES.get(key, key): value for key, value in {**config, **config.get("text_config", {})}.items()}
         hidden, layers, vocabulary = (int(config[key]) for key in ("hidden_size", "num_hidden_layers", "vocab_size"))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"--model: expected config.json with hidden_size, num_hidden_layers and vocab_size in {folder}, "
-                         f"got {type(error).__name__}: {error}") from None
+        counted = 0
+        for path in sorted(folder.glob("model*.safetensors")):
+            with path.open("rb") as file:
+                header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+            counted += sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, MemoryError, struct.error) as error:
+        raise ValueError("--model: expected a Hugging Face model's config.json, with hidden_size, num_hidden_layers and "
+                         f"vocab_size, and safetensors, got {type(error).__name__}: {error} in {path}") from None
     embedded = (1 if config.get("tie_word_embeddings") else 2) * vocabulary * hidden
-    counted = 0
-    for path in folder.glob("*.safetensors"):
-        with path.open("rb") as file:
-            header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
-        counted += sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
     if not counted:
         heads = int(config.get("num_attention_heads") or hidden // 64)
         size = int(config.get("head_dim") or hidden // heads)
         keys = size * int(config.get("num_key_value_heads") or heads)
-        experts = int(config.get("num_local_experts") or config.get("num_experts") or 1)
+        experts = max(int(config.get(name) or 1) for name in ("num_local_experts", "num_experts", "n_routed_experts"))
         wide = int((config.get("moe_intermediate_size") if experts > 1 else 0) or config.get("intermediate_size") or 4 * hidden)
         counted = layers * hidden * (2 * size * heads + 2 * keys + 3 * wide * experts) + embedded
     return Shape(counted, layers, hidden, vocabulary, min(counted, embedded))

@@ -81,12 +81,18 @@ class FitTest(unittest.TestCase):
             header = json.dumps({"w": {"dtype": "BF16", "shape": [3, 5], "data_offsets": [0, 30]}}).encode()
             (path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(30))
             self.assertEqual(15, fit.of_folder(path).parameters)
+            (path / "consolidated.safetensors").write_bytes(b"the same weights once more")
+            self.assertEqual(15, fit.of_folder(path).parameters)
+            (path / "model-2.safetensors").write_text("version https://git-lfs.github.com/spec/v1")
+            code, text = output(f"--model={path}", "--gpu_gb=1", "--host_gb=1")
+            self.assertEqual(2, code)
+            self.assertRegex(text, r"got \w+: .* in .*model-2\.safetensors")
 
     def test_wrong_arguments_are_named(self):
         for arguments, words in (((), "one of the arguments --parameters --model is required"),
                                  (("--parameters=big",), "expected a number above 0, such as 7e9 or 7b, got 'big'"),
                                  (("--parameters=-1",), "got '-1'"),
-                                 (("--model=/nowhere", "--gpu_gb=1", "--host_gb=1"), "--model: expected config.json")):
+                                 (("--model=/nowhere", "--gpu_gb=1", "--host_gb=1"), "--model: expected a Hugging Face model's config.json")):
             code, text = output(*arguments)
             self.assertEqual(2, code)
             self.assertIn(words, text)

@@ -174,9 +174,9 @@ class OnStandIn(causeway.OffloadedAdamW):
         self.of_device = of_device = next(iter(self._interleaved.values()))
         hand_over = type(of_device).hand_over
 
-        def counted(works):
+        def counted(works, with_nan):
             self.handed += sum(work.values for work in works)
-            return hand_over(of_device, works)
+            return hand_over(of_device, works, with_nan)
         of_device.hand_over = counted
 
 

@@ -172,16 +172,17 @@ class _Gradients:
             if not unchanged or self._held[work.parameter][0] != work.gradient.data_ptr():
                 del self._held[work.parameter]
 
-    def begin(self, parameter: torch.Tensor) -> None:
-        """It is on its way as it is now."""
+    def begin(self, parameter: torch.Tensor) -> torch.Tensor:
+        """It is on its way as it is now, to the place that is returned."""
         if parameter not in self._held:
             self.bring(parameter)
+        return self._places[parameter]
 
     def take(self, parameter: torch.Tensor) -> torch.Tensor:
         """As it is now, or was when it was begun."""
-        self.begin(parameter)
+        place = self.begin(parameter)
         self._streams.wait(self._held.pop(parameter)[2])
-        return self._places[parameter]
+        return place
 
 
 class _Rooms:
@@ -192,7 +193,7 @@ class _Rooms:
         self._make = make
         self._arrays: list[dict[tuple[str, torch.dtype], torch.Tensor]] = [{}, {}]
         self.done: list[Any] = [None, None]
-        self.most = 0
+        self.most = self.turn = 0
 
     def take(self, turn: int, name: str, like: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """A tensor of each one's shape; all of one type."""
@@ -310,23 +311,27 @@ class Interleaved:
     def _note(self, works: Iterable[Update]) -> None:
         self._written.update({work.parameter: contents_of(work.here) for work in works if MASTER in work.placed.values})
 
-    def hand_over(self, works: list[Update]) -> Any:
+    def hand_over(self, works: list[Update], with_nan: bool) -> Any:
         """Gradients are on their way to the host, and what is queued on the current stream from here on comes behind that. For
-        step_late."""
+        step_late. `with_nan`: in the parameters' place until then."""
         for work in works:
-            self._gradients.begin(work.parameter)
+            work.gradient = self._gradients.begin(work.parameter)  # that on the device may go
             work.freeze()
+            if with_nan:
+                work.here.data.fill_(float("nan"))
         self._streams.current_after(self._streams.copy_out)
         return self._streams.now()
 
     @torch.no_grad()
     def step_late(self, works: list[Update], begun: Any) -> Any:
         """In another thread, one call at a time. Returns an event behind all that it has queued."""
-        for turn, group in enumerate(self._subgroups(works)):
-            self._step_on_cpu(group, turn, begun, True)
+        for group in self._subgroups(works):
+            self._outs.turn += 1
+            self._step_on_cpu(group, self._outs.turn, begun, True)
         with self._streams.on(self._streams.copy_in):
             self._note(works)
-        return self._streams.event(self._streams.copy_in)
+        self._given = self._streams.event(self._streams.copy_in)
+        return self._given
 
     def forget(self) -> None:
         """Masters were loaded: whether they are what is in the parameters is not known."""

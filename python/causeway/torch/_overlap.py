@@ -25,29 +25,31 @@ from torch import nn
 
 from causeway._log import LOGGER
 from causeway.errors import FailedError, mismatch
+from causeway.torch import _capture
 from causeway.torch._interleaved import Interleaved, Update
 
 CHECK = "CAUSEWAY_CHECK_OVERLAP"  # 1: what is handed over is filled with NaN until it is updated
 
 
 class _Unit:
-    """`late`: its update, if it may be still to come; it gives the device's event."""
+    """`late`: its updates that may be still to come, of each device one; each gives the device's event."""
 
     def __init__(self, name: str, number: int) -> None:
         self.name, self.number = name, number
-        self.late: concurrent.futures.Future[Any] | None = None
+        self.late: list[tuple[torch.device, concurrent.futures.Future[Any]]] = []
 
     def wait(self) -> None:
         """Until it is updated, for the host and for what follows on the current stream. Raises what has failed, once."""
         late = self.late
-        if late is None:
-            return
+        if late and _capture.going_on():
+            raise FailedError("overlap: expected a CUDA graph's capture after optimizer.wait(), got updates still to come")
         try:
-            event = late.result()
+            for device, each in late:
+                event = each.result()
+                if event is not None:
+                    torch.cuda.current_stream(device).wait_event(event)
         finally:
-            self.late = None
-        if event is not None:
-            torch.cuda.current_stream().wait_event(event)
+            self.late = []
 
 
 class _Watched(dict[str, Any]):
@@ -87,8 +89,8 @@ class _Watched(dict[str, Any]):
 
     def _read(self) -> dict[str, Any]:
         self._wait()
-        if torch.compiler.is_compiling():
-            self.give_up("in a compiled region")
+        if torch.compiler.is_compiling() or _capture.going_on():
+            self.give_up("in a compiled region or a CUDA graph")
         self.reads += self.armed
         self._restore()
         return self._real
@@ -204,7 +206,7 @@ class Overlap:
         watched, unit = self._holders.get(parameter, (None, None))
         if watched is None or unit is None or not watched.armed:
             return
-        if unit.late is not None:
+        if unit.late:
             self._early = self._early or f"{unit.name}, {watched._name}"
             unit.wait()  # the gradient's place on the host is in use until then
         else:
@@ -226,14 +228,13 @@ class Overlap:
     def hand_over(self, units: Sequence[list[Update]]) -> None:
         """The step's end: those are updated later. All units' modules are watched from now on."""
         for works in units:
-            interleaved = self._interleaved(works[0].parameter.device)
-            begun = interleaved.hand_over(works)
-            if self._checks:
-                for work in works:
-                    work.here.data.fill_(float("nan"))
+            device = works[0].parameter.device
+            interleaved = self._interleaved(device)
+            begun = interleaved.hand_over(works, self._checks)
             if self._helper is None:
                 self._helper = concurrent.futures.ThreadPoolExecutor(1, "causeway-overlap")
-            self._holders[works[0].parameter][1].late = self._helper.submit(interleaved.step_late, works, begun)
+            late = self._helper.submit(interleaved.step_late, works, begun)
+            self._holders[works[0].parameter][1].late.append((device, late))
         for watched in {id(each): each for each, _ in self._holders.values()}.values():
             if watched.hides:
                 watched.arm()
