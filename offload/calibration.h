@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -31,9 +30,6 @@ std::string ProcessorName();
 // The number of values to measure with for a state of `parameters`: the same for models of similar sizes, and at most
 // what is beyond the caches of most machines (a state of 512 MB, which takes a quarter of a second to touch first).
 int64_t MeasuredValues(int64_t parameters);
-
-// The best of a few passes, in seconds: other load on the machine only makes them slower.
-double BestSeconds(const std::function<void()>& pass);
 
 // The file's contents; an empty object if there is no file, or we do not understand it.
 nlohmann::json ReadCalibrations(const std::string& path);
@@ -64,17 +60,16 @@ struct Calibration {
 absl::StatusOr<Calibration> Calibrate(int64_t parameters, core::ThreadTeam& team, Device* device,
                                       const std::string& path);
 
-// Picks AdamW's way through memory on this machine, once: it is timed in under a second, and kept in the file of
-// calibration.h. On Intel instructions that fetch ahead gain 5 to 10 %; on some AMD they lose more.
+// AdamW's way through memory on this machine, in the same file. On Intel instructions that fetch ahead gain 5 to 10 %; on
+// some AMD they lose more.
 
 // Calls work(first, count) for all parts of 0 … values − 1, on the threads that will step.
 using OnThreads = absl::FunctionRef<void(int64_t values, absl::FunctionRef<void(int64_t first, int64_t count)> work)>;
 
-// The fastest of all ways with a state of this many values; the default, unless another is faster by more than 3 %.
+// The fastest way with as many values, timed in turns, also on a busy machine; the default, unless it loses by 1 %.
 AdamWWalk MeasureWalk(int64_t values, OnThreads on_threads);
 
-// Sets the file's choice for this processor and number of threads, or measures and adds one. For a state that caches
-// may hold nothing is done.
+// Sets the file's choice for this processor and number of threads, or measures and adds one. Not for small states.
 void ChooseWalk(int64_t values, int threads, OnThreads on_threads, const std::string& path);
 
 }  // namespace causeway::offload
