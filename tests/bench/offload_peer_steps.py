@@ -1,10 +1,10 @@
 """Steps of one Llama (llama_peer.py) whose optimizer's state lies on the host, or on the device, by one of several optimizers.
 
-    offload_peer_steps.py --peer=PEER --device=cuda|cpu --data=TOKENS.bin --shape='{"hidden": …, "rows": …}' [--steps=4]
+    offload_peer_steps.py --peer=PEER --device=cuda|cpu --data=TOKENS.bin --shape='{"hidden": …, "rows": …}' [--steps=4] [--clip=1.0]
 
 tests/bench/offload_peers starts it, says which peers there are, and has one row of each. Prints a line of JSON. All step
-the same parameters on the same tokens, recompute each block in backward, and clip nothing, which not all of them can.
-`update_ms` is the optimizer's step between two waits for the device.
+the same parameters on the same tokens, and recompute each block in backward. --clip: the norm of all gradients, which not all
+of them can. `update_ms` is clipping and the optimizer's step between two waits for the device.
 """
 
 import argparse
@@ -48,6 +48,10 @@ class Peer:
 
     def backward(self, loss):
         loss.backward()
+
+    def clipped(self):
+        if self.clip:
+            torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.clip)
 
     def step(self):
         self.optimizer.step()
@@ -100,10 +104,11 @@ class Causeway(Peer):
     def made(self):
         causeway = package("causeway")
         self.version = causeway.__version__
-        k, _, fraction = self.setting.partition(":")
+        k, fraction, overlap = (self.setting.split(":") + ["", ""])[:3]
         k = k if k in ("cpu", "auto") else int(k)
         fraction = fraction if fraction == "auto" else float(fraction or 0)
-        return package("causeway.torch").OffloadedAdamW(self.network.parameters(), k=k, fraction=fraction, **ADAMW)
+        return package("causeway.torch").OffloadedAdamW(self.network.parameters(), k=k, fraction=fraction,
+                                                       **({"overlap": self.network} if overlap else {}), **ADAMW)
 
     def more(self):
         return {"k": [interleaved.k for interleaved in self.optimizer._interleaved.values()]}
@@ -113,6 +118,8 @@ class TorchAo(Peer):
     note = "state in bfloat16, 6 bytes a parameter, no masters"
 
     def made(self):
+        if self.clip:
+            raise SystemExit("expected no --clip with torchao's CPUOffloadOptimizer, which has copied the gradients by then")
         self.version = package("torchao").__version__
         return package("torchao.optim").CPUOffloadOptimizer(self.network.parameters(), torch.optim.AdamW, **ADAMW)
 
@@ -137,7 +144,7 @@ class DeepSpeed(Peer):
         torch.distributed.init_process_group(backend, store=torch.distributed.HashStore(), rank=0, world_size=1)
         self.engine = deepspeed.initialize(model=self.network, model_parameters=self.network.parameters(), config={
             "train_micro_batch_size_per_gpu": self.rows, "gradient_accumulation_steps": 1, "bf16": {"enabled": True},
-            "optimizer": {"type": "AdamW", "params": {**ADAMW, "betas": list(ADAMW["betas"])}}, "steps_per_print": 1 << 30,
+            "optimizer": {"type": "AdamW", "params": {**ADAMW, "betas": list(ADAMW["betas"])}}, "steps_per_print": 1 << 30, "gradient_clipping": self.clip,
             "zero_optimization": {"stage": 2 if ratio is None else 3, "offload_optimizer": offload, "overlap_comm": True,
                                   "contiguous_gradients": True, "sub_group_size": 100_000_000}})[0]
 
@@ -146,6 +153,9 @@ class DeepSpeed(Peer):
 
     def backward(self, loss):
         self.engine.backward(loss)
+
+    def clipped(self):
+        pass  # within its step
 
     def step(self):
         self.engine.step()
@@ -157,18 +167,18 @@ class DeepSpeed(Peer):
 PEERS = {"resident": Resident, "torch": Torch, "causeway": Causeway, "torchao": TorchAo, "torchao:float32": TorchAoFloat32, "deepspeed": DeepSpeed}
 
 
-def made(name, shape, device):
+def made(name, shape, device, clip):
     kind, _, setting = name.partition(":")
     peer = PEERS.get(name) or PEERS[kind]
-    peer.setting, peer.rows = setting, shape["rows"]
+    peer.setting, peer.rows, peer.clip = setting, shape["rows"], clip
     torch.manual_seed(1)
     with torch.device("meta"):
         network = Llama(shape, recompute=True).to(peer.dtype)
     return peer(network.to_empty(device=device).start(), device)
 
 
-def measure(name, shape, device, data, steps):
-    peer = made(name, shape, device)
+def measure(name, shape, device, data, steps, clip):
+    peer = made(name, shape, device, clip)
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     kept = read_tokens(data)
     tokens = torch.frombuffer(kept, dtype=torch.uint16 if kept.itemsize == 2 else torch.uint32).to(torch.int64)
@@ -183,6 +193,7 @@ def measure(name, shape, device, data, steps):
         peer.backward(loss)
         wait()
         backward_done = time.perf_counter()
+        peer.clipped()
         peer.step()
         wait()
         end = time.perf_counter()
@@ -206,6 +217,7 @@ def main():
     parser.add_argument("--data", type=pathlib.Path)
     parser.add_argument("--shape", type=json.loads)
     parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--clip", type=float, default=0.0)
     options = parser.parse_args()
     with contextlib.redirect_stdout(sys.stderr):  # DeepSpeed's log
         if options.peer == "build":
@@ -213,7 +225,7 @@ def main():
             package("deepspeed.ops.op_builder").CPUAdamBuilder().load()
             row = {"deepspeed_build_s": time.monotonic() - begin}
         else:
-            row = measure(options.peer, options.shape, options.device, options.data, options.steps)
+            row = measure(options.peer, options.shape, options.device, options.data, options.steps, options.clip)
     print(json.dumps(row), flush=True)
 
 

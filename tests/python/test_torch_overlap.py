@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+import causeway.torch as causeway
 from causeway.errors import ConfigError, FailedError
 from test_torch_offload import OnStandIn
 
@@ -429,6 +430,31 @@ class GuardTest(unittest.TestCase):
             plain(model, optimizer, 1)
         self.assertRegex(logs.output[0], r"state of 0\.0 M values: 0\.00 GB on the host, where \d+\.\d GB are free; of at most")
         self.assertIn("OffloadedAdamW: state of", repr(optimizer))
+
+
+@unittest.skipUnless(torch.cuda.is_available(), "no GPU that PyTorch sees")
+class GpuTest(unittest.TestCase):
+    """Streams, events and pinned arrays, which the stand-in does not have."""
+
+    def test_bits_are_those_without_it(self):
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        self.addCleanup(torch.use_deterministic_algorithms, False)
+        for dtype, settings in ((torch.float32, {}), (torch.bfloat16, {}), (torch.bfloat16, {"moments": "bfloat16", "subgroup": 3000})):
+            models = []
+            for overlap in (False, True):
+                model = new(attention=False, dtype=dtype).cuda()
+                optimizer = causeway.OffloadedAdamW(model.parameters(), lr=1e-2, k="cpu", overlap=model if overlap else None,
+                                                    **settings)
+                for step in range(1, STEPS + 1):
+                    tokens, targets = (values.cuda() for values in batch(step))
+                    nn.functional.cross_entropy(model(tokens).float().flatten(0, 1), targets.flatten()).backward()
+                    if step % 3 == 0:
+                        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+                    optimizer.step()
+                    optimizer.zero_grad(set_to_none=step % 2 == 0)
+                models.append(model)
+            for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True):
+                self.assertTrue(torch.equal(a, b), (dtype, settings))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@ r"""AdamW whose state lies on the host, by several packages: what an update and 
 
     resident           the ceiling: masters and moments on the device, by torch's fused AdamW
     torch              bfloat16 on the device; gradients and parameters copied, the host waits; torch's fused AdamW on the CPU
-    causeway:K         causeway.OffloadedAdamW, K: cpu, 1, 2, … or auto; causeway:K:F: with that fraction on the device, or auto
+    causeway:K         causeway.OffloadedAdamW, K: cpu, 1, 2, … or auto; causeway:K:F: with that fraction on the device, or auto;
+                       causeway:cpu:F:overlap: with overlap=model
     torchao            its CPUOffloadOptimizer, state in bfloat16; torchao:float32: float32 parameters under autocast
     deepspeed          ZeRO-Offload (stage 2); deepspeed:RATIO: stage 3 with that share of the state on the host, ratio: 0.5
 
@@ -32,12 +33,13 @@ from limited_process import last_row
 
 FILE, MINUTES = "offload_peers", 15
 STEPS = pathlib.Path(__file__).parents[1] / "offload_peer_steps.py"
-PEERS = ["resident", "torch", "causeway:cpu", "causeway:1", "causeway:2", "causeway:auto", "causeway:auto:auto", "torchao",
+PEERS = ["resident", "torch", "causeway:cpu", "causeway:1", "causeway:2", "causeway:auto", "causeway:auto:auto",
+         "causeway:cpu:0:overlap", "causeway:cpu:0.3", "causeway:cpu:0.3:overlap", "causeway:cpu:auto:overlap", "torchao",
          "torchao:float32", "deepspeed", "deepspeed:ratio"]
-PEER = re.compile(r"build|resident|torch|causeway:(cpu|auto|[1-9]\d*)(:(auto|[01]|0?\.\d+))?|torchao(:float32)?|"
+PEER = re.compile(r"build|resident|torch|causeway:(cpu|auto|[1-9]\d*)(:(auto|[01]|0?\.\d+)(:overlap)?)?|torchao(:float32)?|"
                   r"deepspeed(:(ratio|0?\.\d+))?")
 OPTIONS = {"model": ("4.6b", ", ".join(MODELS)), "device": ("cuda", "or cpu"), "peers": (PEERS, "some of these"),
-           "steps": (4, "that are timed, after 2 that are not"), "limit": (90.0, "seconds of a peer"),
+           "clip": (0.0, "the norm of all gradients; 0: not clipped"), "steps": (4, "that are timed, after 2 that are not"), "limit": (90.0, "seconds of a peer"),
            "tokens": ("zipf", " or ".join(KINDS)), "wheels": (None, "a folder"),
            "python": (str(processes.ROOT / "build" / "python" / "bin" / "python"), "that has torch")}
 QUICK = {"model": "tiny", "device": "cpu", "peers": ["torch", "causeway:cpu"], "steps": 2}
@@ -76,14 +78,15 @@ def cases(options):
     for peer in options.peers:
         if not PEER.fullmatch(peer):
             raise SystemExit(f"--peers: expected some of {', '.join(PEERS)}, got '{peer}'")
-        yield {"peer": peer, "model": options.model, "device": options.device, "tokens": options.tokens}
+        yield {"peer": peer, "model": options.model, "device": options.device, "tokens": options.tokens} | (
+            {"clip": options.clip} if options.clip else {})
 
 
 def measure(case, bench):
     options, shape = bench.options, shape_of(case["model"])
     data = gpu_runs.tokens(bench, case["model"], shape, case["tokens"])
     return last_row([options.python, STEPS, f"--device={options.device}", f"--peer={case['peer']}", f"--data={data}",
-                     f"--shape={json.dumps(shape)}", f"--steps={options.steps}"], options.limit, environment(options))
+                     f"--shape={json.dumps(shape)}", f"--steps={options.steps}", f"--clip={options.clip}"], options.limit, environment(options))
 
 
 def said(row):
@@ -98,7 +101,7 @@ def said(row):
 def report(rows, bench):
     for row in rows:
         if row["peer"] != "build":
-            print(f"{row['peer']:18} {said(row)}")
+            print(f"{row['peer']:24} {said(row)}")
     good = {row["peer"]: row for row in rows if "error" not in row and row["peer"] != "build"}
     others = {peer: row["update_ms"] for peer, row in good.items()
               if peer.partition(":")[0] not in ("causeway", "resident") and peer != "torchao"}
@@ -108,4 +111,4 @@ def report(rows, bench):
               f"{goal(good['causeway:auto']['update_ms'] / others[best], most=MOST_UPDATE)}")
     for peer, row in good.items() if "resident" in good else ():
         ratio = row["iteration_ms"] / good["resident"]["iteration_ms"]
-        print(f"{peer:18} of resident's iteration {goal(ratio, most=MOST_ITERATION) if 'causeway' in peer else f'{ratio:.2f}'}")
+        print(f"{peer:24} of resident's iteration {goal(ratio, most=MOST_ITERATION) if 'causeway' in peer else f'{ratio:.2f}'}")

@@ -8,7 +8,10 @@ from .runner import Command, Part
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BENCH = ROOT / "tests" / "bench"
 PLACEMENTS = "cpu:late,cpu,1,2,3,auto,2:0.25"
-PEERS = "resident,torch,causeway:auto,deepspeed,torchao:float32,causeway:auto:auto,causeway:cpu,deepspeed:ratio,torchao,causeway:2,causeway:1"  # in order
+OVERLAPPED = "causeway:cpu:0:overlap,causeway:cpu:0.3:overlap,causeway:cpu,causeway:cpu:0.3"
+PEERS = f"resident,{OVERLAPPED},causeway:cpu:auto:overlap,deepspeed,deepspeed:ratio,torchao:float32,torchao,torch"  # in order
+CLIPPED = f"resident,{OVERLAPPED},deepspeed"
+LARGE = "causeway:cpu:auto:overlap,causeway:cpu:auto,causeway:cpu:0:overlap,deepspeed"
 THREADS = [1, 2, 4, 8, 16]
 KINDS_ON_ONE_CARD = ["ddp_of_two", "fsdp_of_two", "tensor_parallel_of_two", "pipeline_of_two"]
 
@@ -23,7 +26,7 @@ class Parts:
         return [
             Part("machine", "what the machine is; the bus, each way and both", 60, self.machine),
             Part("offload", "places of the optimizer's state, one model that no card of 80 GB keeps whole", 200, self.offload),
-            Part("offload_peers", "the host's memory and AdamW; the same state by PyTorch, torchao, DeepSpeed", 200, self.offload_peers),
+            Part("offload_peers", "the host's memory and AdamW; the same state by PyTorch, torchao, DeepSpeed", 500, self.offload_peers),
             Part("train_124m", "124 M: micro-batches, PyTorch's best", 280, self.train_124m),
             Part("train_larger", "1.06 B beside PyTorch's best; 350 M, 774 M, 1.24 B", 150, self.train_larger),
             Part("profile", "one step, kernel by kernel", 60, self.profile),
@@ -83,11 +86,14 @@ class Parts:
                 if threads <= self.tools.cores]
         if self.tools.python is None:
             return rows
-        peers = [f"--peers={PEERS}", "--model=1.06b"] if self.on_card else ["--model=tiny", "--peers=torch,causeway:cpu", "--steps=2", "--limit=40"]
+        runs = [["--model=1.06b", f"--peers={PEERS}", "--limit=60"], ["--model=1.06b", f"--peers={CLIPPED}", "--clip=1", "--limit=60"],
+                ["--model=4.6b", f"--peers={LARGE}", "--limit=150"]]
+        if not self.on_card:
+            runs = [["--model=tiny", "--peers=torch,causeway:cpu", "--steps=2", "--limit=40"]]
         wheels = [f"--wheels={self.tools.wheels}"] if self.tools.wheels else []
         return rows + [self.bench("offload_peers", folder, f"--python={self.tools.python}",
                                   f"--device={'cuda' if self.on_card else 'cpu'}", f"--build={self.tools.cuda}", "--resume",
-                                  "--steps=4", "--limit=60", *wheels, *peers)]
+                                  "--steps=4", *wheels, *run) for run in runs]
 
     def train_124m(self, folder):
         parts = "1,2,8" if self.on_card else "1,2"
@@ -154,7 +160,8 @@ class Parts:
         commands.append(self.bench("gpu_resume", folder, f"--build={self.tools.cuda}", f"--coordinators={self.tools.build}",
                                    f"--device={self.tools.device}", *([] if self.on_card else ["--placements=cpu", "--steps=40"])))
         if self.on_card and self.tools.python:
-            commands.append(Command([ROOT / "tests" / "python" / "run", "test_torch_device", "test_torch_offload.GpuTest"], {
+            commands.append(Command([ROOT / "tests" / "python" / "run", "test_torch_device", "test_torch_offload.GpuTest",
+                                     "test_torch_overlap.GpuTest"], {
                 "PYTHON": self.tools.python, "CAUSEWAY_BIN_DIR": self.tools.build,
                 "CAUSEWAY_LIBRARY": self.tools.cuda / "libcauseway.so"}))
         return commands
