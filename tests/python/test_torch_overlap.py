@@ -52,18 +52,11 @@ class Decoder(nn.Module):
         return self.head(x)
 
 
-class Encoder(nn.Module):
-    """Whose layers have a path of their own in evaluation."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Embedding(31, 32)
-        layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
-        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.head = nn.Linear(32, 31)
-
-    def forward(self, tokens):
-        return self.head(self.body(self.embed(tokens)))
+def encoder():
+    """Its layers have a path of their own in evaluation."""
+    model = Decoder()
+    model.layers = nn.ModuleList(nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True) for _ in range(2))
+    return model
 
 
 def new(make=Decoder, dtype=torch.float32, **settings):
@@ -193,7 +186,7 @@ class OverlapTest(unittest.TestCase):
                     losses.append(loss_of(model, 1000 + step).item())
                 model.train()
             return plain(model, optimizer(), each=evaluate), losses
-        self.both(script, make=Encoder)
+        self.both(script, make=encoder)
 
     def test_a_save_in_mid_step_and_a_run_that_goes_on_from_it(self):
         def script(model, optimizer):
@@ -263,8 +256,7 @@ class OverlapTest(unittest.TestCase):
 
     def test_a_compiled_model_is_not_hidden(self):
         def script(model, optimizer):
-            compiled = torch.compile(model, backend="aot_eager")
-            return [round(loss, 4) for loss in plain(compiled, optimizer(), 6)]
+            return plain(torch.compile(model, backend="aot_eager"), optimizer(), 6)
         with self.assertLogs("causeway", "WARNING") as logs:
             self.both(script, hides=False, attention=False)
         self.assertIn("in a compiled region or a CUDA graph", logs.output[0])
@@ -300,33 +292,30 @@ class GuardTest(unittest.TestCase):
         plain(model, optimizer, steps)
         return model, optimizer
 
-    def held_back(self, optimizer):
-        """Late updates wait until the event is set."""
+    def stepped(self):
+        """And an event until which late updates wait."""
+        model, optimizer = self.trained()
         go, late = threading.Event(), optimizer.of_device.step_late
         optimizer.of_device.step_late = lambda *arguments: go.wait(60) and late(*arguments)
-        return go
+        loss_of(model, 9).backward()
+        optimizer.step()
+        return model, optimizer, go
 
     def test_step_returns_before_the_updates_and_a_read_waits_for_its_own_layer(self):
-        model, optimizer = self.trained()
-        go = self.held_back(optimizer)
-        before = model.layers[1].up.weight.detach().clone()
-        loss_of(model, 9).backward()
-        kept = model.layers[1].up.weight.data
-        optimizer.step()
-        self.assertTrue(torch.equal(before, kept))
+        model, _, go = self.stepped()
+        weight = model.layers[1].up._parameters._real["weight"]
+        before = weight.detach().clone()
         reader = threading.Thread(target=lambda: model.layers[1].up.weight)
         reader.start()
         reader.join(0.05)
         self.assertTrue(reader.is_alive())
+        self.assertTrue(torch.equal(before, weight))
         go.set()
         reader.join()
-        self.assertFalse(torch.equal(before, kept))
+        self.assertFalse(torch.equal(before, weight))
 
     def test_clearing_gradients_waits_for_nothing(self):
-        model, optimizer = self.trained()
-        go = self.held_back(optimizer)
-        loss_of(model, 9).backward()
-        optimizer.step()
+        model, optimizer, go = self.stepped()
         optimizer.zero_grad()
         model.zero_grad()
         model.train()
@@ -334,15 +323,11 @@ class GuardTest(unittest.TestCase):
         go.set()
 
     def test_a_gradient_that_was_made_without_a_wait_is_an_error_before_anything_is_updated(self):
-        model, optimizer = self.trained()
-        weight, other = model.layers[2].up.weight, model.head.weight
-        go = self.held_back(optimizer)
-        loss_of(model, 9).backward()
-        optimizer.step()
+        model, optimizer, go = self.stepped()
+        weight, other = model.layers[2].up._parameters._real["weight"], model.head.weight
         optimizer.zero_grad()
-        loss = weight.sum() + other.sum()
         threading.Timer(0.2, go.set).start()
-        loss.backward()
+        (weight.sum() + other.sum()).backward()
         steps, before = optimizer.state[other]["step"].item(), other.detach().clone()
         with self.assertRaisesRegex(FailedError, r"got a gradient of layers\.2, layers\.2\.up, which was read otherwise"):
             optimizer.step()
@@ -352,12 +337,9 @@ class GuardTest(unittest.TestCase):
         plain(model, optimizer, 2)
 
     def test_a_write_before_the_update_is_an_error_that_names_the_parameter(self):
-        model, optimizer = self.trained()
-        weight = model.layers[0].up.weight
-        number = [id(each) for each in model.parameters()].index(id(weight))
-        go = self.held_back(optimizer)
-        loss_of(model, 9).backward()
-        optimizer.step()
+        model, optimizer, go = self.stepped()
+        weight = model.layers[0].up._parameters._real["weight"]
+        number = list(map(id, list.__iter__(optimizer.param_groups[0]["params"]))).index(id(weight))
         with torch.no_grad():
             weight.clamp_(-0.01, 0.01)
         go.set()
@@ -377,13 +359,10 @@ class GuardTest(unittest.TestCase):
     def test_the_check_shows_early_reads_as_nan(self):
         os.environ["CAUSEWAY_CHECK_OVERLAP"] = "1"
         try:
-            model, optimizer = self.trained()
+            model, _, go = self.stepped()
         finally:
             del os.environ["CAUSEWAY_CHECK_OVERLAP"]
-        kept = [model.layers[1].up.weight, model.head.weight]
-        go = self.held_back(optimizer)
-        loss_of(model, 9).backward()
-        optimizer.step()
+        kept = [model.layers[1].up._parameters._real["weight"], model.head.weight]
         self.assertEqual([True, False], [each.isnan().any().item() for each in kept])
         go.set()
         self.assertFalse(any(each.isnan().any() for each in model.parameters()))
@@ -392,8 +371,7 @@ class GuardTest(unittest.TestCase):
         model, optimizer = self.trained()
         loss_of(model, 9).backward()
         optimizer.step()
-        child = os.fork()
-        if child == 0:
+        if (child := os.fork()) == 0:
             code = 1
             try:
                 loss_of(model, 10).backward()
