@@ -93,8 +93,7 @@ class Promises(unittest.TestCase):
 
     @unittest.skipUnless(BINARIES, "CAUSEWAY_BIN_DIR names no build")
     def test_flags_in_the_readme_are_flags_of_a_program_or_a_script(self):
-        known = {"profile", "build"}  # docker compose's
-        known |= set(re.findall(r"\(.(?:--)?(\w+).,", text("python/causeway/fit.py")))
+        known = {"profile", "build", *re.findall(r"\(.(?:--)?(\w+).,", text("python/causeway/fit.py"))}  # docker compose's, fit's
         programs = [pathlib.Path(BINARIES) / name for name in ("causeway-coordinator", "causeway-worker", "causewayctl")]
         for program in [*programs, ROOT / "deploy/quickstart"]:
             said = subprocess.run([program, "--help" if program.name == "quickstart" else "--helpfull"], capture_output=True, text=True, check=True)
