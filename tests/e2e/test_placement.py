@@ -37,7 +37,7 @@ def family(pid):
 
 
 def name_of(pid):
-    with open(f"/proc/{pid}/cmdline", "rb") as command:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as command:  # it may have ended
         return pathlib.PurePath(command.read().split(b"\0")[0].decode()).name
 
 

@@ -1,14 +1,20 @@
 """OffloadedAdamW(overlap=model): the bits of overlap=None in whatever scripts do, and its guards."""
 
+import contextlib
 import copy
+import gc
 import io
 import logging
 import os
+import signal
 import threading
+import time
 import unittest
+import weakref
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
 import causeway.torch as causeway
@@ -285,6 +291,65 @@ class OverlapTest(unittest.TestCase):
         self.assertEqual(1, len(logs.output))
 
 
+    def test_parameters_that_get_another_owner_in_mid_run(self):
+        class Other(nn.Module):
+            def __init__(self, linear):
+                super().__init__()
+                self.weight, self.bias = linear.weight, linear.bias
+
+            def forward(self, x):
+                return nn.functional.linear(x, self.weight, self.bias)
+
+        class Doubled(nn.Module):
+            def forward(self, x):
+                return 2 * x
+
+        def tied(model):
+            model.layers[0].up.weight = model.layers[2].up.weight
+
+        def replaced(model):
+            model.layers[1].up = Other(model.layers[1].up)
+
+        for change in (tied, replaced, lambda model: parametrize.register_parametrization(model.layers[0].up, "weight", Doubled())):
+            def script(model, optimizer):
+                made = optimizer()
+                first = plain(model, made, 4)
+                change(model)
+                return first + plain(model, made, 30, 5)
+            self.both(script)
+
+    def test_an_optimizer_made_anew_and_one_beside_it_on_the_same_parameters(self):
+        def script(model, optimizer):
+            first = optimizer()
+            losses = plain(model, first, 6)
+            second = optimizer()
+            losses += plain(model, second, 6, 7)
+            for step in range(13, 25):
+                loss_of(model, step).backward()
+                first.step()
+                second.step()
+                model.zero_grad()
+            return losses
+        self.both(script)
+
+    def test_an_interrupt_while_it_waits_forgets_nothing(self):
+        def script(model, optimizer):
+            made = optimizer()
+            losses = plain(model, made, 6)
+            late = made.of_device.step_late
+            made.of_device.step_late = lambda *arguments: time.sleep(0.05) or late(*arguments)
+            loss_of(model, 7).backward()
+            made.step()
+            made.zero_grad()
+            threading.Timer(0.02, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+            with contextlib.suppress(KeyboardInterrupt):
+                model.layers[0].up.weight.sum()
+                time.sleep(1)
+            saved = sum(value.double().sum().item() for value in model.state_dict().values())
+            return losses + plain(model, made, 10, 8), saved
+        self.both(script)
+
+
 class GuardTest(unittest.TestCase):
     def trained(self, steps=4):
         model = new()
@@ -303,7 +368,7 @@ class GuardTest(unittest.TestCase):
 
     def test_step_returns_before_the_updates_and_a_read_waits_for_its_own_layer(self):
         model, _, go = self.stepped()
-        weight = model.layers[1].up._parameters._real["weight"]
+        weight = model.layers[1].up._parameters.real["weight"]
         before = weight.detach().clone()
         reader = threading.Thread(target=lambda: model.layers[1].up.weight)
         reader.start()
@@ -319,17 +384,17 @@ class GuardTest(unittest.TestCase):
         optimizer.zero_grad()
         model.zero_grad()
         model.train()
-        self.assertTrue(all(unit.late for unit in optimizer._overlap._units))
+        self.assertTrue(all(place.unit.late for _, place, _ in optimizer._overlap._holders.values()))
         go.set()
 
     def test_a_gradient_that_was_made_without_a_wait_is_an_error_before_anything_is_updated(self):
         model, optimizer, go = self.stepped()
-        weight, other = model.layers[2].up._parameters._real["weight"], model.head.weight
+        weight, other = model.layers[2].up._parameters.real["weight"], model.head.weight
         optimizer.zero_grad()
         threading.Timer(0.2, go.set).start()
         (weight.sum() + other.sum()).backward()
         steps, before = optimizer.state[other]["step"].item(), other.detach().clone()
-        with self.assertRaisesRegex(FailedError, r"got a gradient of layers\.2, layers\.2\.up, which was read otherwise"):
+        with self.assertRaisesRegex(FailedError, r"got a gradient of layers\.2\.up\.weight, which was read otherwise"):
             optimizer.step()
         self.assertTrue(torch.equal(before, other))
         self.assertEqual(steps, optimizer.state[other]["step"].item())
@@ -338,14 +403,47 @@ class GuardTest(unittest.TestCase):
 
     def test_a_write_before_the_update_is_an_error_that_names_the_parameter(self):
         model, optimizer, go = self.stepped()
-        weight = model.layers[0].up._parameters._real["weight"]
-        number = list(map(id, list.__iter__(optimizer.param_groups[0]["params"]))).index(id(weight))
+        weight = model.layers[0].up._parameters.real["weight"]
+        number = list(map(id, dict.get(optimizer.param_groups[0], "params"))).index(id(weight))
         with torch.no_grad():
             weight.clamp_(-0.01, 0.01)
         go.set()
         with self.assertRaisesRegex(FailedError, rf"params\[{number}\]: expected no write before its update"):
             optimizer.wait()
         plain(model, optimizer, 2)
+
+    def test_values_that_were_read_too_early_are_refused_by_backward(self):
+        model, optimizer, go = self.stepped()
+        kept = [model.layers[1].up._parameters.real["weight"], model.layers[1].down._parameters.real["weight"]]
+        optimizer.zero_grad()
+        early = sum(weight.pow(2).sum() for weight in kept)
+        go.set()
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            (loss_of(model, 10) + early).backward()
+
+    def test_one_parameter_of_a_module_that_is_kept_is_seen_beside_one_that_is_not(self):
+        class Cached(nn.Linear):
+            def forward(self, x):
+                vars(self).setdefault("kept", self.weight)
+                return nn.functional.linear(x, vars(self)["kept"], self.bias)
+
+        losses = []
+        for overlap in (False, True):
+            model = new()
+            model.layers[1].up = Cached(32, 64)
+            torch.manual_seed(5)
+            nn.init.normal_(model.layers[1].up.weight, std=0.1)
+            optimizer = optimizer_of(model, overlap)
+            losses.append(plain(model, optimizer, 20))
+        self.assertEqual(*losses)
+
+    def test_a_dropped_optimizer_and_its_model_are_freed(self):
+        model, optimizer = self.trained()
+        optimizer.wait()
+        there = weakref.ref(model.layers[0].up.weight), weakref.ref(optimizer._overlap)
+        del model, optimizer
+        gc.collect()
+        self.assertEqual([None, None], [each() for each in there])
 
     def test_backward_of_an_old_graph_is_refused_as_ever(self):
         model, optimizer = self.trained()
@@ -362,7 +460,7 @@ class GuardTest(unittest.TestCase):
             model, _, go = self.stepped()
         finally:
             del os.environ["CAUSEWAY_CHECK_OVERLAP"]
-        kept = [model.layers[1].up._parameters._real["weight"], model.head.weight]
+        kept = [model.layers[1].up._parameters.real["weight"], model.head.weight]
         self.assertEqual([True, False], [each.isnan().any().item() for each in kept])
         go.set()
         self.assertFalse(any(each.isnan().any() for each in model.parameters()))
@@ -383,6 +481,14 @@ class GuardTest(unittest.TestCase):
         self.assertEqual(0, os.waitpid(child, 0)[1])
         optimizer.zero_grad()
         plain(model, optimizer, 2)
+        model, optimizer, go = self.stepped()
+        model.layers[0].up._parameters.real["weight"].data = torch.zeros(64, 32)
+        go.set()
+        if (child := os.fork()) == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        with self.assertRaisesRegex(FailedError, "expected no write before its update"):  # a fork forgets no error
+            optimizer.wait()
 
     def test_arguments_that_it_does_not_take_are_named(self):
         model = new()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
@@ -47,6 +48,17 @@ def alike(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> list
     if not before or torch.equal(torch.cat(list(before)), torch.cat(list(after))):
         return [len(a) == len(b) for a, b in zip(before, after)]
     return [torch.equal(a, b) for a, b in zip(before, after)]
+
+
+def weakly(method: Callable[[torch.Tensor], None]) -> Callable[[torch.Tensor], None]:
+    """For a hook, which would keep the method's object and all of its tensors as long as the parameter."""
+    reference = weakref.WeakMethod(method)
+
+    def call(parameter: torch.Tensor) -> None:
+        there = reference()
+        if there is not None:
+            there(parameter)
+    return call
 
 
 class Update:
@@ -99,7 +111,7 @@ class _Streams:
     """Streams of a GPU beside the current one; on anything else nothing runs beside, and all of this is nothing."""
 
     def __init__(self, device: torch.device) -> None:
-        self.gpu = device.type == "cuda"
+        self.gpu, self._device = device.type == "cuda", device
         self.copy_in, self.copy_out = (self._new(device), self._new(device))
 
     def _new(self, device: torch.device) -> Any:
@@ -111,15 +123,15 @@ class _Streams:
     def after(self, stream: Any) -> None:
         """`stream` goes on when what is queued on the current stream is done."""
         if self.gpu:
-            stream.wait_stream(torch.cuda.current_stream())
+            stream.wait_stream(torch.cuda.current_stream(self._device))
 
     def now(self) -> Any:
         """An event behind what is queued on the current stream."""
-        return torch.cuda.current_stream().record_event() if self.gpu else None
+        return torch.cuda.current_stream(self._device).record_event() if self.gpu else None
 
     def current_after(self, stream: Any) -> None:
         if self.gpu:
-            torch.cuda.current_stream().wait_stream(stream)
+            torch.cuda.current_stream(self._device).wait_stream(stream)
 
     def event(self, stream: Any) -> Any:
         return stream.record_event() if self.gpu else None
@@ -228,7 +240,7 @@ class Interleaved:
     def watch(self, parameter: torch.Tensor) -> None:
         """Brings its gradients to the host as they are accumulated. (Those of shards come when the step begins.)"""
         self._watched.append(parameter)
-        parameter.register_post_accumulate_grad_hook(self._gradients.bring)  # type: ignore[no-untyped-call]
+        parameter.register_post_accumulate_grad_hook(weakly(self._gradients.bring))  # type: ignore[no-untyped-call]
 
     # ---- Where state lies ----
 
@@ -325,11 +337,15 @@ class Interleaved:
     @torch.no_grad()
     def step_late(self, works: list[Update], begun: Any) -> Any:
         """In another thread, one call at a time. Returns an event behind all that it has queued."""
-        for group in self._subgroups(works):
-            self._outs.turn += 1
-            self._step_on_cpu(group, self._outs.turn, begun, True)
-        with self._streams.on(self._streams.copy_in):
-            self._note(works)
+        try:
+            for group in self._subgroups(works):
+                self._outs.turn += 1
+                self._step_on_cpu(group, self._outs.turn, begun, True)
+            with self._streams.on(self._streams.copy_in):
+                self._note(works)
+        except BaseException:
+            self._streams.wait(self._streams.event(self._streams.copy_in))  # of what is on its way
+            raise
         self._given = self._streams.event(self._streams.copy_in)
         return self._given
 
@@ -403,6 +419,8 @@ class Interleaved:
         with self._streams.on(self._streams.copy_in):
             for work, out in zip(works, placed):
                 (work.here.data if late else work.here).copy_(out, non_blocking=True)
+                if late and self._streams.gpu:
+                    work.here.record_stream(self._streams.copy_in)
         self._outs.done[turn % 2] = self._streams.event(self._streams.copy_in)
 
 

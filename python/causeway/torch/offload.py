@@ -17,6 +17,7 @@ from __future__ import annotations
 import collections
 import itertools
 import math
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ from causeway.errors import mismatch
 from causeway.torch import _capture
 from causeway.torch._host_step import HostUpdate, step_on_host
 from causeway.torch._interleaved import Interleaved, Update
-from causeway.torch._overlap import Overlap, WatchedList
+from causeway.torch._overlap import Overlap, WatchedGroup
 from causeway.torch._placed_state import MASTER, Placed, State, StateMaker, check, check_saved, have_shape, say_followed
 from causeway.torch._rounding import seed_of
 
@@ -86,13 +87,14 @@ class OffloadedAdamW(torch.optim.AdamW):
         self._placed: dict[torch.Tensor, Placed] = {}
         self._pointers: list[int] = []  # of the parameters of the last step
         self._loading: Mapping[str, Any] | None = None
-        self._said_followed = self._said_where = self._clears = False
+        self._said_followed = self._said_where = False
+        self._clears = 0  # a thread
         self._overlap = None if overlap is None else Overlap(overlap, self._of)
 
     def wait(self) -> None:
         """Until all parameters are updated, also on the host. Only `overlap` leaves some behind `step`. Raises FailedError for
         what a late update has come across."""
-        if self._overlap is not None and not self._clears:
+        if self._overlap is not None and self._clears != threading.get_ident():
             self._overlap.wait()
 
     @property
@@ -106,11 +108,11 @@ class OffloadedAdamW(torch.optim.AdamW):
         vars(self)["state"] = state
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        self._clears = True  # which reads no value
+        self._clears = threading.get_ident()  # in this thread no value is read
         try:
             super().zero_grad(set_to_none)
         finally:
-            self._clears = False
+            self._clears = 0
 
     def __repr__(self) -> str:
         return f"{super().__repr__()}\n{self.where()}"
@@ -144,14 +146,17 @@ class OffloadedAdamW(torch.optim.AdamW):
             self.param_groups.pop()
             raise
         self._watch(self.param_groups[-1]["params"])
+        self._watch_groups()
+
+    def _watch_groups(self) -> None:
         if self._overlap is not None:
-            self.param_groups[-1]["params"] = WatchedList(self.param_groups[-1]["params"], self.wait)
+            self.param_groups[:] = [WatchedGroup(group, self.wait) for group in self.param_groups]
 
     def _watch(self, parameters: Iterable[torch.Tensor]) -> None:
         for parameter in parameters:
+            if self._overlap is not None:  # ahead of what brings the gradient to the host
+                self._overlap.watch(parameter)
             if not self._lies_on_host(parameter):
-                if self._overlap is not None:  # ahead of what brings the gradient to the host
-                    parameter.register_post_accumulate_grad_hook(self._overlap.accumulated)  # type: ignore[no-untyped-call]
                 self._of(parameter.device).watch(parameter)
 
     def _lies_on_host(self, parameter: torch.Tensor) -> bool:
@@ -169,7 +174,8 @@ class OffloadedAdamW(torch.optim.AdamW):
         new = [parameter for parameter in parameters
                if (placed := self._placed.get(parameter)) is None or not placed.fits(parameter)]
         if self._overlap is not None:
-            new.sort(key=self._overlap.order)
+            places = self._overlap.places()
+            new.sort(key=lambda parameter: places[parameter].unit.number if parameter in places else -1)
         for device in dict.fromkeys(parameter.device for parameter in new):
             here = [parameter for parameter in new if parameter.device == device]
             states = (self._maker.on_host(here, apart=False) if self._lies_on_host(here[0])
@@ -205,9 +211,8 @@ class OffloadedAdamW(torch.optim.AdamW):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self.wait()
         if self._overlap is not None:
-            self._overlap.check()
+            self._overlap.begin()
         for group in self.param_groups:
             _check_group(group)
         every = ((parameter, group) for group in self.param_groups for parameter in group["params"])
@@ -226,11 +231,13 @@ class OffloadedAdamW(torch.optim.AdamW):
         for work in works:
             work.begin()
         followed, late = self._step_on_host(on_host), list[list[Update]]()
-        for device, works in elsewhere.items():
-            numbers, hidden = self._of(device).step(works, self._overlap.hidden if self._overlap else lambda _: [])
-            followed, late = followed + numbers, late + hidden
-        if self._overlap is not None:
-            self._overlap.hand_over(late)
+        try:
+            for device, works in elsewhere.items():
+                numbers, hidden = self._of(device).step(works, self._overlap.hidden if self._overlap else lambda _: [])
+                followed, late = followed + numbers, late + hidden
+        finally:
+            if self._overlap is not None:
+                self._overlap.hand_over(late)
         if followed and not self._said_followed:
             self._said_followed = True
             say_followed(followed[0])
@@ -336,6 +343,7 @@ class OffloadedAdamW(torch.optim.AdamW):
             self._placed[parameter].load(parameter, self.state[parameter], each)
         for interleaved in self._interleaved.values():
             interleaved.forget()
+        self._watch_groups()
 
 
 def _check_group(group: Mapping[str, Any]) -> None:
