@@ -209,6 +209,7 @@ class Overlap:
         self._checks = os.environ.get(CHECK) == "1"
         self._mine: set[torch.Tensor] = set()
         self._now: dict[torch.Tensor, _Place] = {}
+        self._open: list[_Unit] = []  # which may have late updates
         self._holders: dict[torch.Tensor, tuple[_Watched, _Place, int]] = {}  # since the last step; reads by then
         _overlaps.add(self)
 
@@ -252,7 +253,8 @@ class Overlap:
     def begin(self) -> None:
         """A step: raises FailedError for a gradient that was made without a wait."""
         self.wait()
-        for _, place, _ in self._holders.values():
+        for watched, place, _ in list(self._holders.values()):
+            watched.wait()  # for other optimizers of these parameters
             early, place.unit.early = place.unit.early, ""
             if early:
                 raise FailedError(f"overlap: expected parameters that are read through their modules, got a gradient of {early}, "
@@ -289,6 +291,7 @@ class Overlap:
         for watched, place, _ in holders.values():
             if watched.hides:
                 watched.arm(place.key)
+        self._open = [holders[works[0].parameter][1].unit for works in units]
         for works in units:
             interleaved = self._interleaved(works[0].parameter.device)
             begun = interleaved.hand_over(works, self._checks)
@@ -298,9 +301,11 @@ class Overlap:
             holders[works[0].parameter][1].unit.late.append(_Late(late, works))
 
     def wait(self) -> None:
-        """Until all are updated, by other optimizers of these parameters, too."""
-        for watched, _, _ in list(self._holders.values()):
-            watched.wait()
+        """Until all are updated."""
+        for unit in (there := self._open):
+            unit.wait()
+        if there is self._open:  # no other step has begun in another thread
+            self._open = []
 
 
 def _elements(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:

@@ -173,7 +173,7 @@ class OffloadedAdamW(torch.optim.AdamW):
         """Makes the tensors of the state of those that have none, or those of another shape."""
         new = [parameter for parameter in parameters
                if (placed := self._placed.get(parameter)) is None or not placed.fits(parameter)]
-        if self._overlap is not None:
+        if new and self._overlap is not None:
             places = self._overlap.places()
             new.sort(key=lambda parameter: places[parameter].unit.number if parameter in places else -1)
         for device in dict.fromkeys(parameter.device for parameter in new):
