@@ -27,12 +27,12 @@
 #include "plan/pipeline_trace.h"
 
 ABSL_FLAG(std::string, schedule, "",
-          "plan pipeline: gpipe, 1f1b, interleaved, zb_h1, zb_v, dualpipe, bitpipe or zeropp");
+          "plan pipeline: gpipe, 1f1b, interleaved, breadth_first, zb_h1, zb_v, chimera, dualpipe, bitpipe or zeropp");
 ABSL_FLAG(int, devices, 0, "plan pipeline: how many");
 ABSL_FLAG(int, micro_batches, 0, "plan pipeline: of a step, of all copies together");
-ABSL_FLAG(int, chunks, 2, "plan pipeline: stages of a device, of interleaved and zeropp");
+ABSL_FLAG(int, chunks, 2, "plan pipeline: stages of a device, of interleaved, breadth_first and zeropp");
 ABSL_FLAG(int, unit, 0, "plan pipeline: micro-batches of a unit of zeropp; 0: as many as devices");
-ABSL_FLAG(bool, late_sync, false, "plan pipeline: dualpipe and bitpipe reduce gradients at the end");
+ABSL_FLAG(bool, late_sync, false, "plan pipeline: chimera, dualpipe and bitpipe reduce gradients at the end");
 ABSL_FLAG(double, latency, 0, "plan pipeline: of a message, in units of a forward of 1/D of the model");
 ABSL_FLAG(std::string, torch_csv, "",
           "plan pipeline: writes the schedule to this file, for PyTorch's pipeline runtime");

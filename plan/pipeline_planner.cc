@@ -118,7 +118,7 @@ void Planner::Offer(const std::string& name, const PipelineSchedule& schedule, c
 
 void Planner::OfferGenerators() {
   for (const std::string& name : GeneratorNames()) {
-    const bool chunked = name == "interleaved" || name == "zeropp";
+    const bool chunked = HasChunks(name);
     for (const int chunks : chunked ? std::vector{2, 3, 4} : std::vector{1}) {
       const auto schedule = Generate(
           name, {.devices = input_.devices, .micro_batches = input_.micro_batches, .chunks = std::max(1, chunks)});

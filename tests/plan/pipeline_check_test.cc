@@ -47,9 +47,9 @@ TEST(PipelineCheck, WhatGeneratorsMakeIsValidAndReadsBackAsItWasWritten) {
   }
 }
 
-TEST(PipelineCheck, OneReceiveBufferIsEnoughButForTheV) {
+TEST(PipelineCheck, OneReceiveBufferIsEnoughButForTheVAndChimera) {
   for (const std::string& name : GeneratorNames()) {
-    EXPECT_EQ(ReceiveSlots(Valid(name)), name == "zb_v" ? 2 : 1) << name;
+    EXPECT_EQ(ReceiveSlots(Valid(name)), name == "zb_v" || name == "chimera" ? 2 : 1) << name;
   }
 }
 
@@ -395,6 +395,9 @@ TEST(PipelineFormulas, BubblesArePublishedOnes) {
       for (const int v : {2, 3, 4}) {
         ExpectBubble(Make("interleaved", {.devices = d, .micro_batches = n, .chunks = v}), d - 1, v * n + d - 1);
       }
+      for (const int v : {1, 2, 3}) {
+        ExpectBubble(Make("breadth_first", {.devices = d, .micro_batches = n, .chunks = v}), d - 1, v * n + d - 1);
+      }
       if (n == d) ExpectBubble(Make("bitpipe", input), d - 2, 3 * n + d - 2);
       if (n >= 2 * d - 1) ExpectBubble(Make("zb_v", input), d - 1, 6 * n + d - 1);
       if (n >= 2 * d) ExpectBubble(Make("dualpipe", input), d - 2, 3 * n + d - 2);
@@ -419,6 +422,27 @@ TEST(PipelineFormulas, PeaksAndMessagesArePublishedOnes) {
       EXPECT_EQ(Make("interleaved", input).played.messages, 2 * n * (2 * d - 1));
     }
   }
+}
+
+TEST(PipelineFormulas, ChimeraTakesAsLongAsPublishedAndHoldsNoMore) {
+  for (const int d : {2, 4, 6, 8}) {
+    for (const int n : {d, d + 2, 2 * d, 3 * d, 5 * d}) {
+      SCOPED_TRACE(absl::StrCat("D ", d, " N ", n));
+      const Made made = Make("chimera", {.devices = d, .micro_batches = n});
+      EXPECT_EQ(made.played.makespan, kUnit * (3 * n + 2 * (d - 2)));
+      for (int device = 0; device < d; ++device) {
+        const int middle = std::min(device, d - 1 - device);
+        const int peak = made.played.peak_chunks[device];
+        EXPECT_EQ(peak, n == d ? std::min(d, d / 2 + 1 + middle) : n >= 2 * d ? d : peak);
+        EXPECT_LE(peak, d);
+      }
+    }
+  }
+}
+
+TEST(PipelineFormulas, BreadthFirstHoldsAllMicroBatchesOfAllStages) {
+  const Made made = Make("breadth_first", {.devices = 4, .micro_batches = 6, .chunks = 3});
+  for (int device = 0; device < 4; ++device) EXPECT_EQ(made.played.peak_chunks[device], 18);
 }
 
 TEST(PipelineFormulas, ZeroPpGathersThreeTimesAUnitAndChunk) {
@@ -482,6 +506,10 @@ TEST(PipelineGenerators, NumbersForWhichARuleDoesNotHoldAreRefusedWithThem) {
   EXPECT_EQ(words("zb_v", 4, 6), "zb_v: expected at least 2 D − 1 micro-batches, got 4 devices and 6 micro-batches");
   EXPECT_THAT(words("dualpipe", 3, 8), ::testing::HasSubstr("got 3 devices and 8 micro-batches"));
   EXPECT_THAT(words("bitpipe", 4, 6), ::testing::HasSubstr("a multiple of it micro-batches"));
+  EXPECT_THAT(words("breadth_first", 4, 3), ::testing::HasSubstr("at least D micro-batches, got 4 devices and 3"));
+  for (const auto& [devices, n] : {std::pair(3, 4), {4, 5}, {4, 2}}) {
+    EXPECT_THAT(words("chimera", devices, n), ::testing::HasSubstr("of micro-batches, at least D, got"));
+  }
   EXPECT_THAT(words("2f2b", 4, 4), ::testing::HasSubstr("schedule: expected gpipe | 1f1b |"));
 }
 

@@ -20,7 +20,7 @@ from bench_lib.figures import goal
 FILE, MINUTES = "pipelines", 6
 MOST_TIMED, MOST_OFF = 1.05, 0.10
 DEVICES, MICRO_BATCHES, STEPS = 2, 8, 40
-SCHEDULES = ["gpipe", "1f1b", "interleaved", "zb_h1", "zb_v", "dualpipe", "bitpipe", "zeropp"]
+SCHEDULES = ["gpipe", "1f1b", "interleaved", "breadth_first", "zb_h1", "zb_v", "chimera", "dualpipe", "bitpipe", "zeropp"]
 ONE_COPY = {"gpipe", "1f1b", "interleaved", "zb_h1", "zb_v"}
 OPTIONS = {"part": (["timed", "stages"], "some of these"), "schedules": (SCHEDULES, "of the part stages")}
 QUICK = {"part": ["stages"], "schedules": ["1f1b"]}
