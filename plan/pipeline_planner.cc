@@ -119,12 +119,19 @@ void Planner::Offer(const std::string& name, const PipelineSchedule& schedule, c
 void Planner::OfferGenerators() {
   for (const std::string& name : GeneratorNames()) {
     const bool chunked = HasChunks(name);
+    std::vector<int> units = {0};
+    for (int unit = 2 * input_.devices; name == "zeropp" && unit < 2 * input_.micro_batches; unit *= 2) {
+      units.push_back(std::min(unit, input_.micro_batches));  // larger ones have smaller bubbles, and hold more
+    }
     for (const int chunks : chunked ? std::vector{2, 3, 4} : std::vector{1}) {
-      const auto schedule = Generate(
-          name, {.devices = input_.devices, .micro_batches = input_.micro_batches, .chunks = std::max(1, chunks)});
-      if (!schedule.ok()) continue;
-      const auto split = SplitLayers(input_.costs, schedule->stages);
-      if (split.ok()) Offer(chunked ? absl::StrCat(name, " ", chunks) : name, *schedule, *split);
+      for (const int unit : units) {
+        const auto schedule = Generate(
+            name, {.devices = input_.devices, .micro_batches = input_.micro_batches, .chunks = chunks, .unit = unit});
+        if (!schedule.ok()) continue;
+        const auto split = SplitLayers(input_.costs, schedule->stages);
+        const std::string of_unit = unit == 0 ? "" : absl::StrCat(" unit ", unit);
+        if (split.ok()) Offer(chunked ? absl::StrCat(name, " ", chunks, of_unit) : name, *schedule, *split);
+      }
     }
   }
 }

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <map>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "plan/pipeline_check.h"
@@ -88,6 +90,24 @@ TEST(PlanPipeline, MemoryCountsTheWeightsOfEveryCopy) {
   // No cut has fewer than 12 ÷ 4 layers on some device; two copies have twice that in all.
   EXPECT_GE(peak("1f1b") - one, 3 * 16e6);
   EXPECT_GE(peak("dualpipe") - two, 2 * 3 * 16e6);
+}
+
+TEST(PlanPipeline, TriesUnitsOfZeroPpOfWhichMemoryMayTakeTheSmallAlone) {
+  PlannerInput input{.devices = 4, .micro_batches = 16, .costs = CostsOfLayers()};
+  const auto units = [&] {
+    std::map<std::string, double> bytes;
+    const std::vector<PlannedPipeline> plans = *PlanPipeline(input);
+    for (const PlannedPipeline& plan : plans) {
+      if (plan.name.starts_with("zeropp 2")) bytes[plan.name] = plan.peak_bytes;
+    }
+    return bytes;
+  };
+  const std::map<std::string, double> all = units();
+  ASSERT_THAT(all, ::testing::SizeIs(3)) << "of 4, 8 and 16 micro-batches";
+  EXPECT_LT(all.at("zeropp 2"), all.at("zeropp 2 unit 8"));
+  input.memory_bytes = all.at("zeropp 2 unit 8");
+  EXPECT_EQ(units().contains("zeropp 2 unit 16"), all.at("zeropp 2 unit 16") <= input.memory_bytes);
+  EXPECT_TRUE(units().contains("zeropp 2 unit 8"));
 }
 
 TEST(PlanPipeline, CopiesPayForTheirGradientsWhereTheLinkIsSlow) {
