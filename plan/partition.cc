@@ -88,12 +88,13 @@ absl::StatusOr<PartitionPlan> PlanPartition(const PartitionInput& input, const P
   add(weights - input.gathered_once * input.bytes.weights, kWhole,
       strategy.secondary == kWhole ? strategy.weights : strategy.secondary, &LevelBytes::micro_batch);
   add(sent_gradients, kWhole, strategy.gradients, &LevelBytes::micro_batch);
-  add(gradients / RanksWithin(levels, strategy.gradients), strategy.gradients, strategy.optimizer, &LevelBytes::step);
+  add(sent_gradients / RanksWithin(levels, strategy.gradients), strategy.gradients, strategy.optimizer,
+      &LevelBytes::step);
   // Groups of the optimizer's level hold the same: an all-reduce, which is both operations.
   for (int both = 0; both < 2; ++both) {
-    add(gradients / RanksWithin(levels, strategy.optimizer), strategy.optimizer, top, &LevelBytes::step);
+    add(sent_gradients / RanksWithin(levels, strategy.optimizer), strategy.optimizer, top, &LevelBytes::step);
   }
-  add(weights / RanksWithin(levels, strategy.weights), strategy.weights, strategy.optimizer, &LevelBytes::step);
+  add(sent_forward / RanksWithin(levels, strategy.weights), strategy.weights, strategy.optimizer, &LevelBytes::step);
   return plan;
 }
 
@@ -115,7 +116,11 @@ std::vector<PartitionStrategy> KnownStrategies(const core::LinkLevels& levels) {
     known.push_back({.name = "two levels", .weights = top - 1, .gradients = top - 1, .optimizer = top});
   }
   if (top >= 2) {
-    known.push_back({.name = "three levels", .weights = top - 2, .gradients = top - 1, .optimizer = top});
+    const PartitionStrategy three{.name = "three levels", .weights = top - 2, .gradients = top - 1, .optimizer = top};
+    known.push_back(three);
+    known.push_back(three);
+    known.back().name = "three levels q";  // with ZeRO++'s codecs
+    known.back().quantized = true;
   }
   return known;
 }

@@ -242,6 +242,14 @@ TEST(Partition, BetweenNodesCrossesWhatTheTableSays) {
   EXPECT_EQ(three.hierarchical[2].micro_batch, 0);
 }
 
+TEST(Partition, ThreeLevelsWithTheCodecsOfZeroPlusSendAQuarterAndAHalf) {
+  const PartitionPlan plain = Plan("three levels", 48), narrow = Plan("three levels q", 48);
+  EXPECT_EQ(plain.memory_bytes(), narrow.memory_bytes());
+  EXPECT_NEAR(narrow.hierarchical[2].step / plain.hierarchical[2].step, (0.25 + 0.5) / 2, 0.01);
+  EXPECT_NEAR(narrow.hierarchical[1].micro_batch / plain.hierarchical[1].micro_batch, 0.25, 0.01);  // gradients
+  EXPECT_NEAR(narrow.hierarchical[0].micro_batch / plain.hierarchical[0].micro_batch, (0.5 + 1 + 0.25) / 3, 0.01);
+}
+
 TEST(Partition, FlatIsNeverLessOnTheSlowestLevelThanHierarchicalAndOneLevelIsBoth) {
   for (const PartitionStrategy& strategy : KnownStrategies(Frontier(6))) {
     const PartitionPlan plan = Plan(strategy.name, 6);
