@@ -227,16 +227,6 @@ PipelineSchedule BitPipe(const GeneratorInput& input) {
 
 void Add(List& list, Kind kind, int stage, int micro_batch) { list.push_back({{kind, 0, stage, micro_batch}, {}}); }
 
-PipelineSchedule GPipe(const GeneratorInput& input) {
-  PipelineSchedule schedule = OneCopy(input, input.devices, [](int s) { return s; });
-  for (int d = 0; d < input.devices; ++d) {
-    for (const Kind kind : {Kind::kForward, Kind::kBackward}) {
-      for (int m = 0; m < input.micro_batches; ++m) Add(schedule.lists[static_cast<size_t>(d)], kind, d, m);
-    }
-  }
-  return schedule;
-}
-
 // With `split`, I in place of B, and the W of a micro-batch d steps after its I, where d is the device.
 PipelineSchedule OneForwardOneBackward(const GeneratorInput& input, bool split) {
   PipelineSchedule schedule = OneCopy(input, input.devices, [](int s) { return s; });
@@ -300,8 +290,9 @@ PipelineSchedule Interleaved(const GeneratorInput& input) {
   return schedule;
 }
 
-PipelineSchedule BreadthFirst(const GeneratorInput& input) {
-  const int devices = input.devices, chunks = input.chunks, n = input.micro_batches;
+// With one chunk it is GPipe.
+PipelineSchedule BreadthFirst(const GeneratorInput& input, int chunks) {
+  const int devices = input.devices, n = input.micro_batches;
   PipelineSchedule schedule = OneCopy(input, devices * chunks, [&](int s) { return s % devices; });
   for (int d = 0; d < devices; ++d) {
     List& list = schedule.lists[static_cast<size_t>(d)];
@@ -402,13 +393,13 @@ absl::StatusOr<PipelineSchedule> Generate(const std::string& name, const Generat
   if (HasChunks(name) && input.chunks < 1) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": expected 1 or more chunks, got ", input.chunks));
   }
-  if (name == "gpipe") return GPipe(input);
+  if (name == "gpipe") return BreadthFirst(input, 1);
   if (name == "1f1b") return OneForwardOneBackward(input, /*split=*/false);
   if (name == "zb_h1") return OneForwardOneBackward(input, /*split=*/true);
   if (name == "interleaved") return Interleaved(input);
   if (name == "breadth_first") {
     RETURN_IF_ERROR(Expect(n >= devices, name, "at least D micro-batches", input));
-    return BreadthFirst(input);
+    return BreadthFirst(input, input.chunks);
   }
   if (name == "chimera") {
     RETURN_IF_ERROR(Expect(devices % 2 == 0 && n % 2 == 0 && n >= devices, name,
