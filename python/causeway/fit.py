@@ -220,7 +220,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"  {over_host / 1e9:.1f} GB too much for the host")
         return 1
     moments = "" if found.moments == "float32" else ', moments="bfloat16"'
-    print(f"fits: OffloadedAdamW(model.parameters(), fraction={found.fraction:g}{moments}); fraction=\"auto\" finds it, too")
+    on_cpu = ', k="cpu"' if found.fraction < 1 else ""  # with others two subgroups of state are on the GPU, too
+    print(f"fits: OffloadedAdamW(model.parameters(), fraction={found.fraction:g}{on_cpu}{moments}), or with overlap=model in k's "
+          "place" if on_cpu else f"fits: OffloadedAdamW(model.parameters(), fraction={found.fraction:g}{moments})")
     if found.fraction < 1:
         update = update_seconds(shape.parameters)
         print(f"the CPU's update, measured on this machine: {1e3 * (1 - found.fraction) * update:,.0f} ms a step")
