@@ -507,6 +507,12 @@ class GuardTest(unittest.TestCase):
         plain(other, alone, 2)
         plain(model, optimizer, 2)
 
+    def test_groups_that_a_script_holds_stay_the_optimizers(self):
+        model, optimizer = self.trained()
+        held = optimizer.param_groups[0]
+        optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(3))]})
+        self.assertIs(held, optimizer.param_groups[0])
+
     def test_it_says_where_the_state_lies(self):
         model = new()
         optimizer = optimizer_of(model, True)

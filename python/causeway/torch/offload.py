@@ -99,7 +99,7 @@ class OffloadedAdamW(torch.optim.AdamW):
 
     @property
     def state(self) -> collections.defaultdict[torch.Tensor, Any]:
-        """As torch's; reading it waits."""
+        """As torch's; reading it waits, as taking a group's parameters does: so state_dict, pickles and masters do."""
         self.wait()
         return vars(self)["state"]  # type: ignore[no-any-return]
 
@@ -150,7 +150,8 @@ class OffloadedAdamW(torch.optim.AdamW):
 
     def _watch_groups(self) -> None:
         if self._overlap is not None:
-            self.param_groups[:] = [WatchedGroup(group, self.wait) for group in self.param_groups]
+            self.param_groups[:] = [group if isinstance(group, WatchedGroup) else WatchedGroup(group, self.wait)
+                                    for group in self.param_groups]  # those that a script holds stay the same
 
     def _watch(self, parameters: Iterable[torch.Tensor]) -> None:
         for parameter in parameters:
@@ -284,7 +285,6 @@ class OffloadedAdamW(torch.optim.AdamW):
         later = [names.plain(each) for each in trained_later]
         trained = {name: parameter for name, parameter in plain.items()
                    if parameter.requires_grad or names.is_among(name, later)}
-        self.wait()
         with torch.no_grad():
             self._make_states(list(trained.values()))
             for parameter in trained.values():
@@ -298,7 +298,6 @@ class OffloadedAdamW(torch.optim.AdamW):
             """Behind all other hooks: of state the base class would change the types."""
             self._loading = given
             return {**given, "state": {}}
-        self.wait()
         handle = self.register_load_state_dict_pre_hook(hold)
         try:
             super().load_state_dict(state_dict)
@@ -306,13 +305,7 @@ class OffloadedAdamW(torch.optim.AdamW):
             handle.remove()
             self._loading = None
 
-    @torch._disable_dynamo  # type: ignore[attr-defined]
-    def state_dict(self) -> dict[str, Any]:
-        self.wait()
-        return super().state_dict()
-
     def __getstate__(self) -> dict[str, Any]:
-        self.wait()
         return {**super().__getstate__(), "_settings": self._settings}
 
     @torch.no_grad()
