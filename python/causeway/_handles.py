@@ -126,7 +126,7 @@ class RunHandle(_Owner):
         return config
 
 
-class _Steps:
+class Steps:
     """Every TELL_S seconds a line about the steps, for a person who has no page open."""
 
     TELL_S = 10.0
@@ -168,7 +168,7 @@ class SiteHandle(_Owner):
         self._last_progress: dict[str, Any] = {}
         self._looked = 0.0
         self.moved = False  # the last call gave out work that changes θ
-        self._steps: _Steps | None = None  # since it has joined
+        self._steps: Steps | None = None  # since it has joined
 
     # ---- Waits ----
 
@@ -272,7 +272,7 @@ class SiteHandle(_Owner):
         self._joined = True
         _sites[self._run.name] = self
         self._look()
-        self._steps = _Steps(step.value)
+        self._steps = Steps(step.value)
         return step.value
 
     def _in_the_run(self) -> _Handle:

@@ -125,6 +125,14 @@ class AdamWTensor(_Struct):
                 ("step", _Long)]
 
 
+class OuterValues(_Struct):
+    """Values of an outer step without a run; addresses of float32 values."""
+
+    _fields_ = [("struct_size", ctypes.c_uint32), ("dtype", ctypes.c_uint32), ("count", _Long), ("theta", ctypes.c_void_p),
+                ("anchor", ctypes.c_void_p), ("momentum", ctypes.c_void_p), ("lr", ctypes.c_float),
+                ("momentum_factor", ctypes.c_float)]
+
+
 _P = ctypes.POINTER
 # Name without causeway_: its result type and argument types.
 _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
@@ -135,6 +143,7 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "theta_digest": (_Int, [_P(Block), ctypes.c_uint32, ctypes.c_void_p, _P(ctypes.c_uint64)]),
     "adamw_step": (_Int, [_P(AdamWTensor), _Int]),
     "adamw_step_beside": (_Int, [_P(AdamWTensor), _Int]),
+    "outer_step": (_Int, [_P(OuterValues)]),
     "error": (_Int, [_P(ErrorInfo)]),
     "log_take": (_Int, [_P(LogLine)]),
     "run_open": (_Int, [_Text, _Int, _P(_Handle)]),

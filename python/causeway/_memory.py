@@ -16,11 +16,15 @@ def check(values: int, config: Mapping[str, Any]) -> None:
     """Logs what the leader will hold, and raises ConfigError if its host has less: before the site joins."""
     feedback = float(config.get("codec", {}).get("feedback_up", 1.0)) > 0
     fragments = max(1, int(config.get("sync", {}).get("num_fragments", 1)))
-    needed = values * (_ANCHOR_AND_MOMENTUM + (_RESIDUAL if feedback else 0)) + values * _STAGING // fragments
+    check_bytes(values, values * (_ANCHOR_AND_MOMENTUM + (_RESIDUAL if feedback else 0)) + values * _STAGING // fragments,
+                f"the run, of {fragments} fragments, takes")
+
+
+def check_bytes(values: int, needed: int, what: str) -> None:
+    """The same for this many bytes; `what` begins the line of the log."""
     available = available_bytes()
-    LOGGER.info("the run takes %.2f GB of memory of this process, beside the model: %.1f M parameters, %d fragments; "
-                "%s GB are available", needed / 1e9, values / 1e6, fragments,
-                "an unknown number of" if available is None else f"{available / 1e9:.2f}")
+    LOGGER.info("%s %.2f GB of memory of this process, beside the model: %.1f M parameters; %s GB are available", what,
+                needed / 1e9, values / 1e6, "an unknown number of" if available is None else f"{available / 1e9:.2f}")
     if available is not None and needed > available:
         raise mismatch("memory", f"{needed / 1e9:.2f} GB on the host of rank 0, for {values / 1e6:.1f} M parameters",
                        f"{available / 1e9:.2f} GB available", "run rank 0 on a host with more")

@@ -33,15 +33,19 @@ class Connection(TypedDict, total=False):
 
 
 class Expectations(TypedDict, total=False):
-    """The settings that the script expects of the run: keys of run.yaml's section `sync`."""
+    """The settings that the script expects of the run: keys of run.yaml's section `sync`, or those of _PLACES."""
 
     sync_every: int
     fragment_sync_delay: int | str
     fragment_update_alpha: float
     num_fragments: int
     fragments: Sequence[Sequence[str]]
+    outer_lr: float
+    outer_momentum: float
+    steps: int
 
 
+_PLACES = {"outer_lr": "outer.lr", "outer_momentum": "outer.momentum", "steps": "run.steps"}
 _TYPES: dict[str, type] = {"tls_ca": str, "tls_cert": str, "tls_key": str, "token_file": str, "insecure": bool,
                            "use_proxy": bool, "connect_timeout_s": int, "max_up_mbit": float, "max_down_mbit": float,
                            "rank_timeout_s": float}
@@ -71,6 +75,19 @@ def run_options(coordinator: str | None, site: str | None, connection: Mapping[s
     return options
 
 
+def check_not_tried(what: str) -> None:
+    """Raises ConfigError under python -m causeway.try, which would wait for a site."""
+    if os.environ.get(TRY_VARIABLE):
+        raise mismatch(what, "a site of the run that python -m causeway.try starts", "none", "leave it out there")
+
+
+def of_rank(leads: bool, coordinator: str | None, site: str | None, connection: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of RunHandle on the leader; elsewhere what is given, to be compared with them."""
+    if leads:
+        return run_options(coordinator, site, connection)
+    return {"coordinator": coordinator or os.environ.get(COORDINATOR_VARIABLE), "site": site or os.environ.get(SITE_VARIABLE)}
+
+
 def _given(what: str, value: str | None, variable: str, expected: str) -> str:
     value = value if value is not None else os.environ.get(variable)
     if not value:
@@ -86,7 +103,7 @@ def check_expectations(config: Mapping[str, Any], expected: Mapping[str, Any]) -
     for key, value in expected.items():
         if value is not None:
             value = [list(group) for group in value] if key == "fragments" else value
-            listed.append((f"sync.{key}", value))
+            listed.append((_PLACES.get(key, f"sync.{key}"), value))
     difference = first_difference(config, listed)
     if difference is not None:
         key, wanted, got = difference

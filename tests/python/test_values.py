@@ -1,11 +1,15 @@
 """A site's arithmetic goes wrong: real programs, and values that are well-formed and ruin a model."""
 
+import ctypes
 import os
 import pathlib
 import sys
 import unittest
+from fractions import Fraction
 
 import numpy
+from causeway import _library
+from causeway.errors import ConfigError
 from harness import DONE, EndToEndTest, eventually
 
 HERE = pathlib.Path(__file__).parent
@@ -97,6 +101,52 @@ class ValuesTest(EndToEndTest):
         self.assertLess(float(numpy.abs(self.parameters_after(run)).max()), 10)
         kinds = [kind for (kind,) in run.journal("SELECT kind FROM events WHERE kind IN ('refuse', 'quarantine', 'release')")]
         self.assertEqual(kinds, ["refuse", "refuse", "refuse", "quarantine", "release"])
+
+
+@unittest.skipUnless(os.path.exists(LIBRARY), f"no library at {LIBRARY or '$CAUSEWAY_LIBRARY'}")
+class OuterStepTest(unittest.TestCase):
+    """causeway_outer_step rounds where core/outer_step.h says: against fractions, which do not."""
+
+    def fused(self, a, b, c):
+        return numpy.array([float(numpy.float32(_rounded(Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z)))))
+                            for x, y, z in numpy.broadcast(a, b, c)], numpy.float32)
+
+    def test_it_takes_nesterovs_step_from_the_anchor_as_the_model_has_it(self):
+        library = _library.load()
+        mu, eta = numpy.float32(0.5), numpy.float32(0.7)
+        random = numpy.random.default_rng(3)
+        for dtype, rounded in ((0, lambda w: w), (1, _bfloat16), (2, lambda w: w.astype(numpy.float16).astype(numpy.float32))):
+            w, v, theta = (random.normal(size=3000).astype(numpy.float32) for _ in range(3))
+            expected_v = self.fused(mu, v, rounded(w) - theta)
+            expected_w = self.fused(-eta, self.fused(mu, expected_v, rounded(w) - theta), w)
+            given = _library.OuterValues(dtype=dtype, count=w.size, theta=theta.ctypes.data, anchor=w.ctypes.data,
+                                         momentum=v.ctypes.data, lr=0.7, momentum_factor=0.5)
+            library.check(library.outer_step(ctypes.byref(given)))
+            self.assertEqual(expected_v.tobytes(), v.tobytes())
+            self.assertEqual(expected_w.tobytes(), w.tobytes())
+
+    def test_arguments_that_are_none_are_refused_by_name(self):
+        library = _library.load()
+        for fields, sentence in (({"count": -1}, "count: expected ≥ 0, got -1"), ({"dtype": 3}, "dtype: expected 0, 1 or 2"),
+                                 ({"count": 1}, "theta, anchor, momentum")):
+            with self.subTest(**fields), self.assertRaisesRegex(ConfigError, sentence):
+                library.check(library.outer_step(ctypes.byref(_library.OuterValues(**fields))))
+
+
+def _rounded(value):
+    """A fraction to the nearest float32, ties to even; of the size of these tests' values."""
+    if value == 0:
+        return 0.0
+    sign, value = (-1 if value < 0 else 1), abs(value)
+    exponent = value.numerator.bit_length() - value.denominator.bit_length()
+    exponent -= value < Fraction(2) ** exponent
+    unit = Fraction(2) ** (exponent - 23)
+    return float(sign * round(value / unit) * unit)
+
+
+def _bfloat16(values):
+    bits = values.view(numpy.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(numpy.uint32).view(numpy.float32)
 
 
 if __name__ == "__main__":

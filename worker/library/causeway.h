@@ -200,6 +200,20 @@ CAUSEWAY_API int causeway_adamw_step(const causeway_adamw_tensor* tensors, int c
 /* The same beside other work of the process: on threads of our own, on one core fewer than all. */
 CAUSEWAY_API int causeway_adamw_step_beside(const causeway_adamw_tensor* tensors, int count);
 
+/* The outer step of a site that trains alone, on some of its values: what a run of that site makes of them whose
+ * contributions are exact (codec float32) and whose fragments wait for nothing (core/outer_step.h). W and v move in place;
+ * θ ← W is the program's. Threads as causeway_adamw_step's. */
+typedef struct causeway_outer_values {
+  uint32_t struct_size;
+  uint32_t dtype;            /* of θ: where it has fewer bits, its outer gradient counts from W rounded as θ is */
+  int64_t count;             /* values of each of these: */
+  const float* theta;        /* as READ gives it */
+  float* anchor;             /* W */
+  float* momentum;           /* v, zero before the first step */
+  float lr, momentum_factor; /* η, μ */
+} causeway_outer_values;
+CAUSEWAY_API int causeway_outer_step(const causeway_outer_values* values);
+
 /* Fills in `info` about this thread's last call; does not count as one. */
 CAUSEWAY_API int causeway_error(causeway_error_info* info);
 

@@ -1,4 +1,4 @@
-// causeway_adamw_step of causeway.h: AdamW of tensors in the host's memory.
+// causeway_adamw_step and causeway_outer_step of causeway.h: AdamW and the outer step of values in the host's memory.
 #include <dlfcn.h>
 #include <link.h>
 #include <unistd.h>
@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,8 +17,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/dtype.h"
 #include "core/host_limits.h"
 #include "core/mutex.h"
+#include "core/outer_step.h"
 #include "core/thread_team.h"
 #include "offload/adamw.h"
 #include "offload/calibration.h"
@@ -204,6 +207,29 @@ absl::Status Step(const causeway_adamw_tensor* tensors, int count, bool beside) 
   return absl::OkStatus();
 }
 
+// As Replica::EncodeContribution takes the outer gradient, and as a merge of one contribution steps.
+absl::Status Step(const causeway_outer_values* values) {
+  RETURN_IF_ERROR(CheckSize(values, "values"));
+  if (values->count < 0) return absl::InvalidArgumentError(absl::StrCat("count: expected ≥ 0, got ", values->count));
+  if (values->dtype > CAUSEWAY_FLOAT16) {
+    return absl::InvalidArgumentError(absl::StrCat("dtype: expected 0, 1 or 2, got ", values->dtype));
+  }
+  if (values->count == 0) return absl::OkStatus();
+  if (values->theta == nullptr || values->anchor == nullptr || values->momentum == nullptr) {
+    return Missing("theta, anchor, momentum");
+  }
+  const core::OuterParameters outer{.lr = values->lr, .momentum = values->momentum_factor};
+  OnHostThreads(values->count, false, [&](int64_t first, int64_t count) {
+    const auto size = static_cast<size_t>(count);
+    std::vector<float> gradient(size);
+    const std::span<float> anchor(values->anchor + first, size);
+    core::RoundTo(static_cast<core::DType>(values->dtype), anchor, gradient);
+    core::OuterGradient(gradient, std::span(values->theta + first, size), gradient);
+    core::OuterStep(outer, gradient, std::span(values->momentum + first, size), anchor);
+  });
+  return absl::OkStatus();
+}
+
 }  // namespace
 }  // namespace causeway::worker
 
@@ -215,4 +241,8 @@ int causeway_adamw_step(const causeway_adamw_tensor* tensors, int count) {
 
 int causeway_adamw_step_beside(const causeway_adamw_tensor* tensors, int count) {
   return Enter([&] { return Step(tensors, count, true); });
+}
+
+int causeway_outer_step(const causeway_outer_values* values) {
+  return Enter([&] { return Step(values); });
 }

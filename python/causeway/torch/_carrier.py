@@ -21,13 +21,12 @@ import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import distributed
 
 from causeway import _library
-from causeway._handles import SiteHandle
 from causeway._library import Work
 from causeway.torch._boxes import Box, Part, Table
 from causeway.torch._late_reads import Job, LateReads
@@ -36,6 +35,14 @@ from causeway.torch._store import DeviceCopy, SideCopies, TensorStore
 
 PLAN_VALUES = 16 << 20  # 64 MB of float32
 _DIGEST_MASK = (1 << 64) - 1
+
+
+class PieceCalls(Protocol):
+    """The calls of SiteHandle that a carrier makes."""
+
+    def keep(self, piece: Work, theta: int, stream: int) -> None: ...
+    def work_done(self, piece: Work, event: int | None = None) -> None: ...
+    def work_failed(self, piece: Work) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,7 @@ class Carrier:
 
     # ---- Plans ----
 
-    def carry_out(self, pieces: list[Work], site: SiteHandle) -> None:
+    def carry_out(self, pieces: list[Work], site: PieceCalls) -> None:
         """Does all pieces, or hands the late ones to the helper. On an error, fails the pieces and raises it."""
         left = {piece.id: piece for piece in pieces}
         try:
@@ -273,7 +280,7 @@ class Carrier:
 class _Done:
     """Says that pieces are done, where there is a library."""
 
-    def __init__(self, site: SiteHandle | None, pieces: list[Work]) -> None:
+    def __init__(self, site: PieceCalls | None, pieces: list[Work]) -> None:
         self._site, self._pieces = site, pieces
 
     def __call__(self, event: Any = None) -> None:

@@ -19,6 +19,7 @@ from causeway._handles import SiteHandle
 from causeway._log import LOGGER
 from causeway._participant import OpenedSite, open_site
 from causeway.errors import Error, FailedError, RankError, mismatch
+from causeway.torch._alone import AloneSite, config_of
 from causeway.torch._boxes import Listing, Table
 from causeway.torch._carrier import Carrier
 from causeway.torch._model import Model
@@ -50,25 +51,30 @@ def open_ranks(ranks: Ranks, own: Listing, collected: Model, options: Mapping[st
     others = ranks.gather(_OPEN)
     for rank, other in enumerate(others, 1):
         for key, value in other["options"].items():
-            if value is not None and value != options[key]:
-                raise mismatch(key, f"{options[key]} as on rank 0", f"{value} on rank {rank}", "all ranks are one site")
+            if value is not None and value != options.get(key):
+                raise mismatch(key, f"{options.get(key)} as on rank 0", f"{value} on rank {rank}", "all ranks are one site")
     table = Table([own, *map(Listing.from_json, others)])
     carrier = _carrier_of(ranks, collected, table)
-    site, config, run_id = open_site(options, expectations, table.tensors, data, carrier, files)
-    try:
-        _memory.check(sum(map(table.values, range(len(table.tensors)))), config)
-    except Error:
-        site.close()
-        raise
+    if alone := bool(options.get("alone")):
+        config, run_id = config_of(expectations), ""
+        site: SiteHandle | AloneSite = AloneSite(table, carrier, config)
+    else:
+        opened_site, config, run_id = open_site(options, expectations, table.tensors, data, carrier, files)
+        site = cast(SiteHandle, opened_site)
+        try:
+            _memory.check(sum(map(table.values, range(len(table.tensors)))), config)
+        except Error:
+            site.close()
+            raise
     if others:
         listings = [own.to_json(), *({key: each[key] for key in own.to_json()} for each in others)]
         ranks.tell(DONE, {"call": _OPEN, "listings": listings, "config": config, "run_id": run_id})
-    elif (device := carrier.store.encoding_device()) is not None:
+    elif not alone and (device := carrier.store.encoding_device()) is not None:
         why_not = cast(SiteHandle, site).encode_on(device)
         LOGGER.info("contributions are encoded on %s", f"the host: {why_not}" if why_not else f"cuda:{device}")
     carrier.connect()
     ranks.returned()
-    return OpenedSite(LeadingSite(cast(SiteHandle, site), ranks, carrier), config, run_id), carrier
+    return OpenedSite(LeadingSite(site, ranks, carrier), config, run_id), carrier
 
 
 def _carrier_of(ranks: Ranks, collected: Model, table: Table) -> Carrier:
@@ -99,7 +105,7 @@ def _check_captured(why_not: str) -> None:
 class LeadingSite:
     """Rank 0's."""
 
-    def __init__(self, handle: SiteHandle, ranks: Ranks, carrier: Carrier) -> None:
+    def __init__(self, handle: SiteHandle | AloneSite, ranks: Ranks, carrier: Carrier) -> None:
         self._handle, self._ranks, self._carrier = handle, ranks, carrier
         self._latched = False
         self.run_steps = 0

@@ -21,7 +21,7 @@ from causeway.torch._model import SYNCED_DTYPES, local
 
 BLOCK_VALUES = 16 << 20  # 64 MB of float32
 
-_DTYPES = {"float32": 0, "bfloat16": 1, "float16": 2}  # causeway_dtype
+DTYPES = {"float32": 0, "bfloat16": 1, "float16": 2}  # causeway_dtype
 
 _cuda: Any = torch.cuda  # whose classes have no types
 
@@ -97,7 +97,7 @@ class TensorStore:
 
     def _on_host(self, kind: int, factor: float, theta: torch.Tensor, values: torch.Tensor) -> None:
         work = _library.Work(kind=kind, factor=factor, count=theta.numel(), values=values.data_ptr())
-        dtype = _DTYPES[SYNCED_DTYPES[theta.dtype]]
+        dtype = DTYPES[SYNCED_DTYPES[theta.dtype]]
         self._library.check(self._library.move(ctypes.byref(work), dtype, theta.data_ptr()))
 
     def keep_anchor(self, tensor: int, values: slice, w: torch.Tensor) -> None:
@@ -108,7 +108,7 @@ class TensorStore:
     def digest(self, tensor: int, box: Box) -> int:
         """The sum of causeway_theta_digest over what this rank holds of a tensor."""
         values = local(self._tensors[tensor]).cpu().contiguous()
-        dtype = _DTYPES[SYNCED_DTYPES[values.dtype]]
+        dtype = DTYPES[SYNCED_DTYPES[values.dtype]]
         place, total = values.data_ptr(), 0
         for rows in rows_of(box, tuple(self._tensors[tensor].shape)):
             block = _library.Block(tensor=self._names[tensor].encode(), first=rows.first, rows=rows.rows,

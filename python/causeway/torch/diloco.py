@@ -30,7 +30,7 @@ from causeway._handles import DRAIN_S
 from causeway._log import LOGGER
 from causeway._participant import OpenedSite, Participant
 from causeway.errors import ConfigError, Error, FailedError, RestoreError, mismatch
-from causeway.torch import (_anchor, _arguments, _assets, _capture, _model, _optimizers, _reported, _shards,
+from causeway.torch import (_alone, _anchor, _arguments, _assets, _capture, _model, _optimizers, _reported, _shards,
                             _sites, _world)
 from causeway.torch._anchor import Export
 from causeway.torch._deferred_step import DeferredStep
@@ -63,7 +63,7 @@ class DiLoCo(Participant):
                  trained_later: Sequence[str] = (), local: Sequence[str] = (), buffers: str = "local",
                  schedulers: Iterable[Any] | Schedulers = (),
                  on_rejoin: Callable[[int], None] | None = None, data: Mapping[str, object] | None = None,
-                 assets: Any = None, **settings: Any) -> None:
+                 assets: Any = None, alone: bool = False, **settings: Any) -> None:
         """Asks the coordinator for the run's description, and declares the model. On all ranks of the site alike.
 
         Args:
@@ -92,9 +92,11 @@ class DiLoCo(Participant):
             data: {"tokens": number, "digest": 16 hexadecimal digits} of what the site trains on.
             assets: what a loader needs beside weights and the model's own configuration: a tokenizer or another object with
                 save_pretrained, a folder with its files, or a list of these. The first site's are in the run's exports.
+            alone: True: in no run, without a coordinator, whatever the environment says: outer Nesterov steps every
+                sync_every steps (30) with outer_lr (0.7) and outer_momentum (0.5), to the end of the loader, or for `steps`.
             settings: of the connection (tls_ca, tls_cert, tls_key, token_file, insecure, use_proxy, connect_timeout_s,
                 max_up_mbit, max_down_mbit, rank_timeout_s: how long a rank may stand still in no known wait, 600), and what the script takes the run to be (sync_every, fragment_sync_delay,
-                fragment_update_alpha, num_fragments, fragments): a difference raises ConfigError.
+                fragment_update_alpha, num_fragments, fragments, outer_lr, outer_momentum, steps): a difference raises ConfigError.
 
         Raises: ConfigError, RefusedError, UnreachableError.
         """
@@ -114,22 +116,19 @@ class DiLoCo(Participant):
         self._stepped = self._loops = False
         self._loaded: SiteState | None = None
         self._terminate: Any = None  # handles SIGTERM
-        self._tokens = 0
+        self._tokens, self._latest_loss = 0, float("nan")
         self._loss: Loss | None = None
-        self._latest_loss = float("nan")
         self._waits: list[str] = []
         self._ranks = Ranks(process_group, float(connection.get("rank_timeout_s", RANK_TIMEOUT_S)))
         try:
             found = _optimizers.masters_of(self._optimizers, model, trained_later)
             self._found = set(found) - set(map(names.plain, params or {}))
             collected = _model.collect(model, self._optimizers, {**found, **(params or {})}, kinds or {}, trained_later,
-                                       local, buffers)
+                                       local, "local" if alone else buffers)
             _optimizers.check_own_masters(self._optimizers, collected.copies.values())
             self._trained = TrainedTensors(model, collected, self._optimizers)
-            own = {"coordinator": coordinator or os.environ.get(_options.COORDINATOR_VARIABLE),
-                   "site": site or os.environ.get(_options.SITE_VARIABLE)}
-            options = _options.run_options(coordinator, site, connection) if self._ranks.leads else own
-            files = _assets.files_of(model, assets) if self._ranks.leads else {}
+            options = (_alone.options if alone else _options.of_rank)(self._ranks.leads, coordinator, site, connection)
+            files = _assets.files_of(model, assets) if self._ranks.leads and not alone else {}
             super().__init__(self._open(collected, options, expectations, data, files))
         except BaseException as error:
             self._ranks.fail(error)
@@ -216,6 +215,8 @@ class DiLoCo(Participant):
                 raise mismatch("loader", "batches, each time it is iterated", "none",
                                "an iterator gives them only once: pass a DataLoader or a list")
             _shuffle_anew(loader)
+            if not self.run_id and not self._site.run_steps:  # alone
+                return
 
     def after_step(self) -> None:
         """An inner step is done: sends and applies what is due. For scripts without an optimizer; with one, its steps count
