@@ -289,7 +289,7 @@ class LogTest(SiteTest):
         for settings, words in (({}, ["causeway: joins run fake as eu", "causeway: waits", "causeway: step 1 of 100, loss 2.5, 0 s left"]),
                                 ({"log": False}, [])):
             self.fake.lines = [(1, b"waits", 0), (0, b"for developers", 0)]
-            with contextlib.redirect_stderr(io.StringIO()) as told, unittest.mock.patch("causeway._handles._Steps.TELL_S", 0):
+            with contextlib.redirect_stderr(io.StringIO()) as told, unittest.mock.patch("causeway._handles.Steps.TELL_S", 0):
                 site = self.site(**settings)
                 site.join()
                 site.after_step(tokens=1, loss=2.5)

@@ -12,7 +12,7 @@ DEFAULTS = {
     "up": "float32", "down": "float32", "beta_up": 0.0, "beta_down": 0.0,
     "exempt": "",  # kinds of tensors at bfloat16: "norm,embedding"
     "eta": 0.7, "mu": 0.9, "gain": 0,
-    "H": 30, "P": 4, "tau": 1, "alpha": 0.5,
+    "H": 30, "P": 4, "tau": 1, "alpha": 0.5, "assignment": "strided",
     "steps": None,  # None: what 40 rounds of every fragment need at H = 30, whatever H is, so that the text is the same
     "lr": 3e-3, "warmup": 50, "batch": 4,
     "hidden": 80, "intermediate": 224, "layers": 3, "heads": 4, "sequence": 64,
@@ -88,7 +88,7 @@ def run_yaml(settings):
                   "batch_size": settings["batch"]},
         "data": {"mode": "shared"},
         "sync": {"sync_every": settings["H"], "num_fragments": settings["P"], "fragment_sync_delay": settings["tau"],
-                 "fragment_update_alpha": settings["alpha"]},
+                 "fragment_update_alpha": settings["alpha"], "fragment_assignment": settings["assignment"]},
         "outer": {"optimizer": "nesterov" if nesterov else "sgd", "lr": settings["eta"], "codec_gain": bool(settings["gain"]),
                   **({"momentum": settings["mu"]} if nesterov else {})},
         "codec": {"up": settings["up"], "down": settings["down"], "feedback_up": settings["beta_up"],
