@@ -18,7 +18,6 @@ namespace causeway::core {
 
 // One value of core::OuterStep, core::MixAnchor and core::Rebase, for loops that do other work at the same time, and
 // for GPUs: the arithmetic is defined in one place. Pure.
-
 inline float DirectionValue(float mu, float gain, float g, float v) { return gain * std::fma(mu, v, g); }
 
 inline void StepValue(float mu, float minus_eta, float gain, float g, float& v, float& w) {
@@ -67,11 +66,9 @@ void RoundMix(std::span<const float> anchor, std::span<const float> local, std::
 // Δ = W − θ: positive is the direction to subtract (invariant 2).
 void OuterGradient(std::span<const float> anchor, std::span<const float> local, std::span<float> gradient);
 
-// The version of the arithmetic of merges. A journal stores it with each decided round, and a replay with another
-// version is refused, because the bits would differ from those that the sites hold.
-
-// Raised with every change that can give other bits for the same contributions: the order or rounding of the merge, of
-// the outer step or of a codec's decoding.
+// The version of the arithmetic of merges: in a journal with each decided round, and a replay with another is refused,
+// since the sites hold other bits. Raised with every change that can give other bits for the same contributions: the
+// order or rounding of the merge, of the outer step or of a codec's decoding.
 inline constexpr int kNumericsVersion = 1;
 
 }  // namespace causeway::core

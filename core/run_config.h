@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/codec_id.h"
+#include "core/dtype.h"
 #include "core/ids.h"
 #include "core/manifest.h"
 #include "core/outer_step.h"
@@ -205,6 +206,13 @@ struct PartitionConfig {
   friend bool operator==(const PartitionConfig&, const PartitionConfig&) = default;
 };
 
+struct OnebitAdamConfig {
+  int64_t freeze_at = kAutoFreeze;       // the last step that changes the variance
+  DType warmup_codec = DType::kFloat32;  // of gradients between the ranks until then; or bfloat16
+
+  friend bool operator==(const OnebitAdamConfig&, const OnebitAdamConfig&) = default;
+};
+
 struct InnerConfig {
   InnerOptimizerKind optimizer = InnerOptimizerKind::kAdamW;
   double lr = 3e-3;
@@ -213,7 +221,7 @@ struct InnerConfig {
   double beta1 = 0.9;
   double beta2 = 0.99;
   double weight_decay = 0.1;
-  int64_t freeze_at = kAutoFreeze;           // onebit_adam: the last step that changes the variance
+  OnebitAdamConfig onebit;
   double clip = 1.0;                         // largest gradient norm; 0 = off
   int64_t batch_size = 8;                    // rows of a site's step
   std::map<SiteId, int64_t> batch_by_site;   // rows of sites with a different number

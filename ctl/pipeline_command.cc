@@ -27,7 +27,8 @@
 #include "plan/pipeline_trace.h"
 
 ABSL_FLAG(std::string, schedule, "",
-          "plan pipeline: gpipe, 1f1b, interleaved, breadth_first, zb_h1, zb_v, chimera, dualpipe, bitpipe or zeropp");
+          "plan pipeline: gpipe, 1f1b, interleaved, breadth_first, zb_h1, zb_v, chimera, dualpipe, "
+          "bitpipe, bitpipe_looped or zeropp");
 ABSL_FLAG(int, devices, 0, "plan pipeline: how many");
 ABSL_FLAG(int, micro_batches, 0, "plan pipeline: of a step, of all copies together");
 ABSL_FLAG(int, chunks, 2, "plan pipeline: stages of a device, of interleaved, breadth_first and zeropp");

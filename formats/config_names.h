@@ -29,6 +29,8 @@ inline constexpr Names<core::InnerOptimizerKind> kInnerOptimizers = {
     {"adamw", core::InnerOptimizerKind::kAdamW},
     {"sgd", core::InnerOptimizerKind::kSgd},
     {"onebit_adam", core::InnerOptimizerKind::kOnebitAdam}};
+inline constexpr Names<core::DType> kWarmupCodecs = {{"float32", core::DType::kFloat32},
+                                                     {"bfloat16", core::DType::kBfloat16}};
 inline constexpr Names<core::InnerSchedule> kInnerSchedules = {{"cosine", core::InnerSchedule::kCosine},
                                                                {"constant", core::InnerSchedule::kConstant}};
 inline constexpr Names<core::FragmentAssignment> kAssignments = {{"strided", core::FragmentAssignment::kStrided},

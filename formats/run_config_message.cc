@@ -207,9 +207,10 @@ void CheckSequenceLength(const core::RunConfig& config, FieldCheck& check) {
 // While the rate grows, so do the gradients' squares: frozen before, the variance is too small for every later step.
 void CheckFreezeAt(const core::RunConfig& config, FieldCheck& check) {
   const core::InnerConfig& inner = config.inner;
-  if (inner.optimizer != core::InnerOptimizerKind::kOnebitAdam || inner.freeze_at == core::kAutoFreeze) return;
-  check.Expect(inner.freeze_at >= inner.warmup_steps, "inner.freeze_at",
-               absl::StrCat("warmup_steps, ", inner.warmup_steps, ", or more, or auto"), absl::StrCat(inner.freeze_at));
+  if (inner.optimizer != core::InnerOptimizerKind::kOnebitAdam || inner.onebit.freeze_at == core::kAutoFreeze) return;
+  check.Expect(inner.onebit.freeze_at >= inner.warmup_steps, "inner.freeze_at",
+               absl::StrCat("warmup_steps, ", inner.warmup_steps, ", or more, or auto"),
+               absl::StrCat(inner.onebit.freeze_at));
 }
 
 // No fragment may be empty (core::BuildFragmentMap): with too few layers or tensors the run could never start.

@@ -77,11 +77,14 @@ void CheckBatchBySite(const core::InnerConfig& inner, const Fields& fields, Fiel
                "none beside inner.batch_by_site", absl::StrCat(inner.batch_per_rank));
 }
 
-void CheckFreezeAt(const core::InnerConfig& inner, const Fields& fields, FieldCheck& check) {
-  if (inner.freeze_at == core::kAutoFreeze) return;
-  check.Expect(inner.optimizer == core::InnerOptimizerKind::kOnebitAdam, fields.Path("freeze_at"),
-               "none without inner.optimizer: onebit_adam", absl::StrCat(inner.freeze_at));
-  check.Integer(fields.Path("freeze_at"), inner.freeze_at, 1, kMaxSteps, "or auto");
+void CheckOnebitAdam(const core::InnerConfig& inner, const Fields& fields, FieldCheck& check) {
+  const char* const without = "none without inner.optimizer: onebit_adam";
+  const bool onebit_adam = inner.optimizer == core::InnerOptimizerKind::kOnebitAdam;
+  check.Expect(onebit_adam || inner.onebit.warmup_codec == core::DType::kFloat32, fields.Path("warmup_codec"), without,
+               core::DTypeName(inner.onebit.warmup_codec));
+  if (inner.onebit.freeze_at == core::kAutoFreeze) return;
+  check.Expect(onebit_adam, fields.Path("freeze_at"), without, absl::StrCat(inner.onebit.freeze_at));
+  check.Integer(fields.Path("freeze_at"), inner.onebit.freeze_at, 1, kMaxSteps, "or auto");
 }
 
 void PartitionFields(core::PartitionConfig& partition, bool onebit_adam, Fields& fields) {
@@ -271,7 +274,9 @@ void InnerFields(core::InnerConfig& inner, Fields& fields) {
       &inner.batch_per_rank, 0, kMaxWidth);
   fields.Any({"freeze_at", kByStep, "onebit_adam: the step after which the variance stays; auto: once it has settled",
               kNotYet},
-             AutoInteger{&inner.freeze_at}, "auto | 1 or more");
+             AutoInteger{&inner.onebit.freeze_at}, "auto | 1 or more");
+  fields.OneOf({"warmup_codec", kFixed, "onebit_adam: of gradients between a site's ranks until then"},
+               &inner.onebit.warmup_codec, kWarmupCodecs);
   fields.Any({"micro_batches", kFixed, "parts of a rank's sequences of a step, whose gradients add up"},
              &inner.micro_batches, "1 or more");
   const bool onebit_adam = inner.optimizer == core::InnerOptimizerKind::kOnebitAdam;
@@ -284,7 +289,7 @@ void InnerFields(core::InnerConfig& inner, Fields& fields) {
   if (inner.micro_batches == 0) inner.micro_batches = 1;
   inner.micro_batches = check->Integer(fields.Path("micro_batches"), inner.micro_batches, 1, kMaxWidth);
   CheckBatchBySite(inner, fields, *check);
-  CheckFreezeAt(inner, fields, *check);
+  CheckOnebitAdam(inner, fields, *check);
 }
 
 void RunFields(core::RunConfig& config, Fields& fields) {

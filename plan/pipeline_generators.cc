@@ -64,13 +64,14 @@ void AddReductions(List& list, bool late) {
 }
 
 // List scheduling in slots, each as long as a forward and as a backward: a device runs what has been ready since the slot
-// before, forwards first while it holds fewer than D micro-batches, the earlier micro-batch first. Played with backwards
-// of twice a forward it takes 3 N + 2 (D − 2) forwards, and with equal ones 2 N + D − 2, as published.
-PipelineSchedule Chimera(const GeneratorInput& input) {
-  const int devices = input.devices, each = input.micro_batches / 2;
-  PipelineSchedule schedule = TwoCopies(input, devices, [](int s) { return s; });
+// before, forwards first while it holds fewer than D micro-batches a chunk, the earlier micro-batch first. Played with
+// backwards of twice a forward it takes 3 N + 2 (D − 2) forwards, and with equal ones 2 N + D − 2, as published. With two
+// chunks it is BitPipe without the V, stage s on device s mod D: with N = D as long, where messages are free.
+PipelineSchedule Chimera(const GeneratorInput& input, int chunks) {
+  const int devices = input.devices, each = input.micro_batches / 2, stages = devices * chunks;
+  PipelineSchedule schedule = TwoCopies(input, stages, [&](int s) { return s % devices; });
   using Done = std::vector<int>;  // micro-batches by stage
-  std::array<Done, 2> forwards{Done(static_cast<size_t>(devices)), Done(static_cast<size_t>(devices))};
+  std::array<Done, 2> forwards{Done(static_cast<size_t>(stages)), Done(static_cast<size_t>(stages))};
   std::array<Done, 2> backwards = forwards;
   for (bool any = true; any;) {
     any = false;
@@ -78,8 +79,9 @@ PipelineSchedule Chimera(const GeneratorInput& input) {
     for (int d = 0; d < devices; ++d) {
       std::optional<Operation> forward, backward;
       int held = 0;
-      for (const int copy : {0, 1}) {
-        const auto s = static_cast<size_t>(copy == 0 ? d : devices - 1 - d);
+      for (int i = 0; i < 2 * chunks; ++i) {
+        const int copy = i % 2;
+        const auto s = static_cast<size_t>(i / 2 * devices + (copy == 0 ? d : devices - 1 - d));
         const int f = before_f[copy][s], b = before_b[copy][s];
         held += f - b;
         const int arrived = s == 0 ? each : before_f[copy][s - 1];
@@ -91,7 +93,7 @@ PipelineSchedule Chimera(const GeneratorInput& input) {
           backward = Operation{Kind::kBackward, copy, static_cast<int>(s), b};
         }
       }
-      const std::optional<Operation>& next = forward && held < devices ? forward : backward;
+      const std::optional<Operation>& next = forward && held < stages ? forward : backward;
       if (!next) continue;
       schedule.lists[static_cast<size_t>(d)].push_back({*next, {}});
       ++(next->kind == Kind::kForward ? forwards : backwards)[next->copy][static_cast<size_t>(next->stage)];
@@ -380,8 +382,9 @@ absl::Status Expect(bool holds, const std::string& name, const std::string& expe
 }  // namespace
 
 const std::vector<std::string>& GeneratorNames() {
-  static const std::vector<std::string> names = {"gpipe", "1f1b",    "interleaved", "breadth_first", "zb_h1",
-                                                 "zb_v",  "chimera", "dualpipe",    "bitpipe",       "zeropp"};
+  static const std::vector<std::string> names = {"gpipe",   "1f1b",           "interleaved", "breadth_first",
+                                                 "zb_h1",   "zb_v",           "chimera",     "dualpipe",
+                                                 "bitpipe", "bitpipe_looped", "zeropp"};
   return names;
 }
 
@@ -404,7 +407,7 @@ absl::StatusOr<PipelineSchedule> Generate(const std::string& name, const Generat
   if (name == "chimera") {
     RETURN_IF_ERROR(Expect(devices % 2 == 0 && n % 2 == 0 && n >= devices, name,
                            "an even number of devices D and of micro-batches, at least D", input));
-    return Chimera(input);
+    return Chimera(input, 1);
   }
   if (name == "zb_v") {
     RETURN_IF_ERROR(Expect(n >= 2 * devices - 1, name, "at least 2 D − 1 micro-batches", input));
@@ -415,10 +418,10 @@ absl::StatusOr<PipelineSchedule> Generate(const std::string& name, const Generat
                            "an even number of devices D and of micro-batches, at least 2 D", input));
     return DualPipe(input);
   }
-  if (name == "bitpipe") {
+  if (name == "bitpipe" || name == "bitpipe_looped") {
     RETURN_IF_ERROR(Expect(devices % 2 == 0 && n % devices == 0, name,
                            "an even number of devices, and a multiple of it micro-batches", input));
-    return BitPipe(input);
+    return name == "bitpipe" ? BitPipe(input) : Chimera(input, 2);
   }
   if (name == "zeropp") {
     RETURN_IF_ERROR(Expect(input.unit >= 0 && (input.unit == 0 || input.unit >= devices), name,

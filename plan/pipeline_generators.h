@@ -9,6 +9,7 @@
 //   chimera           two directions (arXiv 2107.06925)
 //   dualpipe          two directions, with overlapping pairs (deepseek-ai/DualPipe)
 //   bitpipe           two directions of two chunks each (arXiv 2410.19367, wuhouming/BitPipe)
+//   bitpipe_looped    the same without the V, the paper's ablation: a device's two stages are D apart
 //   zeropp            interleaved over units, whose parameters are gathered (arXiv 2402.03791); our reading
 #pragma once
 

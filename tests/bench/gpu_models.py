@@ -15,6 +15,7 @@ import sys
 MODELS = {  # with rows and micro-batches that should fit a card of 80 GB, also PyTorch's activations
     "tiny": {"hidden": 64, "intermediate": 176, "layers": 2, "heads": 4, "kv_heads": 2, "vocab": 512, "sequence": 64, "rows": 4},
     # These learn bytes: as many as fit a few minutes.
+    "5m": {"hidden": 256, "intermediate": 688, "layers": 6, "heads": 4, "kv_heads": 4, "vocab": 256, "sequence": 256, "rows": 64},
     "17m": {"hidden": 384, "intermediate": 1024, "layers": 10, "heads": 6, "kv_heads": 6, "vocab": 256, "sequence": 256, "rows": 64},
     "35m": {"hidden": 512, "intermediate": 1408, "layers": 11, "heads": 8, "kv_heads": 8, "vocab": 256, "sequence": 256, "rows": 64},
     "124m": {"hidden": 768, "intermediate": 2048, "layers": 12, "heads": 12, "kv_heads": 12, "vocab": 50304, "sequence": 1024,

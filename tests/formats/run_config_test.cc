@@ -136,7 +136,7 @@ TEST(RunConfigJson, HasEveryKeyInTheFilesOrder) {
       R"("rms_norm_eps":1e-05,"rope_theta":10000.0,"tie_word_embeddings":true,"init_from":""},)"
       R"("inner":{"optimizer":"adamw","lr":0.003,"warmup_steps":50,"schedule":"cosine","beta1":0.9,)"
       R"("beta2":0.99,"weight_decay":0.1,"clip":1.0,"batch_size":8,"sequence_length":0,"batch_per_rank":0,)"
-      R"("freeze_at":"auto","micro_batches":1,"batch_by_site":{}},)"
+      R"("freeze_at":"auto","warmup_codec":"float32","micro_batches":1,"batch_by_site":{}},)"
       R"("sync":{"mode":"synchronous","sync_every":20,"num_fragments":4,"fragment_assignment":"strided",)"
       R"("fragment_sync_delay":1,"fragment_update_alpha":0.5,"first_send":"full","parts":1,"device_memory":"auto",)"
       R"("fragment_offsets":[],"fragments":[]},)"
@@ -215,6 +215,9 @@ TEST(InnerConfig, VarianceIsNotFrozenInTheWarmupAndAutoIsSaidByTheWord) {
     return std::string(ParseRunYaml(std::string("run_id: d\n") + section, "run.yaml").status().message());
   };
   EXPECT_EQ(error("inner: {optimizer: onebit_adam, freeze_at: 2, warmup_steps: 2}\n"), "");
+  EXPECT_EQ(error("inner: {optimizer: onebit_adam, warmup_codec: bfloat16}\n"), "");
+  EXPECT_EQ(error("inner: {warmup_codec: bfloat16}\n"),
+            "run.yaml:1: inner.warmup_codec: expected none without inner.optimizer: onebit_adam, got bfloat16");
   EXPECT_EQ(error("inner: {optimizer: onebit_adam, freeze_at: auto, warmup_steps: 2}\n"), "");
   EXPECT_EQ(error("inner: {optimizer: onebit_adam, freeze_at: 1, warmup_steps: 2}\n"),
             "run.yaml:2: inner.freeze_at: expected warmup_steps, 2, or more, or auto, got 1");

@@ -47,9 +47,12 @@ TEST(PipelineCheck, WhatGeneratorsMakeIsValidAndReadsBackAsItWasWritten) {
   }
 }
 
-TEST(PipelineCheck, OneReceiveBufferIsEnoughButForTheVAndChimera) {
+TEST(PipelineCheck, OneReceiveBufferIsEnoughButForTheVAndListSchedules) {
   for (const std::string& name : GeneratorNames()) {
-    EXPECT_EQ(ReceiveSlots(Valid(name)), name == "zb_v" || name == "chimera" ? 2 : 1) << name;
+    EXPECT_EQ(ReceiveSlots(Valid(name)), name == "bitpipe_looped"              ? 3
+                                         : name == "zb_v" || name == "chimera" ? 2
+                                                                               : 1)
+        << name;
   }
 }
 
@@ -437,6 +440,15 @@ TEST(PipelineFormulas, ChimeraTakesAsLongAsPublishedAndHoldsNoMore) {
         EXPECT_LE(peak, d);
       }
     }
+  }
+}
+
+TEST(PipelineFormulas, TheVOfBitPipeSavesMessagesAndNothingElse) {
+  for (const int d : {2, 4, 8}) {
+    const GeneratorInput input{.devices = d, .micro_batches = d};
+    const Made with = Make("bitpipe", input), without = Make("bitpipe_looped", input);
+    EXPECT_EQ(with.played.makespan, without.played.makespan) << d;
+    EXPECT_EQ(without.played.messages - with.played.messages, 2 * d) << "there and back, each micro-batch";
   }
 }
 

@@ -14,6 +14,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch import distributed, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.fsdp import fully_shard
 
 import causeway.torch as causeway
 from llama_site import options
@@ -35,16 +36,6 @@ class Net(nn.Module):
         return self.head(self.norm(x + self.body(x)))
 
 
-def wrap(model, kind):
-    if kind == "ddp":
-        return nn.parallel.DistributedDataParallel(model)
-    if kind == "fsdp":
-        from torch.distributed.fsdp import fully_shard
-        fully_shard(model.body)
-        fully_shard(model)
-    return model
-
-
 def whole(model):
     return {name: (value.full_tensor() if hasattr(value, "full_tensor") else value).detach().clone()
             for name, value in model.state_dict().items()}
@@ -56,7 +47,12 @@ def main(text, out, *flags):
     if kind != "single":
         distributed.init_process_group("gloo", init_method=f"file://{flags['rendezvous']}", rank=rank, world_size=world)
     torch.manual_seed(5)
-    model = wrap(Net().to(getattr(torch, flags.get("dtype", "float32"))), kind)
+    model = Net().to(getattr(torch, flags.get("dtype", "float32")))
+    if kind == "ddp":
+        model = nn.parallel.DistributedDataParallel(model)
+    if kind == "fsdp":
+        fully_shard(model.body)
+        fully_shard(model)
     optimizer = (causeway.OffloadedAdamW if "masters" in flags else torch.optim.AdamW)(model.parameters(), lr=5e-3)
     with open(text, "rb") as file:
         values = torch.tensor(list(file.read()))

@@ -51,8 +51,8 @@ double SumInLanes(std::span<const float> second_moment) {
 }
 
 VarianceFreeze::VarianceFreeze(const core::InnerConfig& config)
-    : automatic_(config.freeze_at == core::kAutoFreeze),
-      given_(config.freeze_at),
+    : automatic_(config.onebit.freeze_at == core::kAutoFreeze),
+      given_(config.onebit.freeze_at),
       beta2_(config.beta2),
       delta_(std::max<int64_t>(1, std::llround(1 / (1 - config.beta2)))) {}
 
@@ -87,9 +87,9 @@ OnebitAdam::OnebitAdam(const core::InnerConfig& config, const core::Manifest& ma
       freeze_(config),
       exchange_(manifest, ranks, second_moment) {
   if (ranks_.rank() > 0) return;
-  const std::string when = config.freeze_at == core::kAutoFreeze
+  const std::string when = config.onebit.freeze_at == core::kAutoFreeze
                                ? absl::StrCat("once its norm has settled over ", freeze_.delta(), " steps")
-                               : absl::StrCat("after step ", config.freeze_at);
+                               : absl::StrCat("after step ", config.onebit.freeze_at);
   spdlog::info(
       "1-bit Adam: warm-up; the variance is frozen {}{}", when,
       ranks_.world() > 1 ? "" : ". The site has one rank: it is Adam with a frozen variance, and nothing is saved");

@@ -66,7 +66,8 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::Open(const T
   if (file.width > 1 && !is_site) {
     ASSIGN_OR_RETURN(exchange->place_, ranks.values->Split(device, ranks.timeout()));
   }
-  exchange->ranks_.emplace(is_site ? ranks.gradients() : exchange->place_.get(), ranks.timeout(), ranks.bucket_bytes);
+  exchange->ranks_.emplace(is_site ? ranks.gradients() : exchange->place_.get(), ranks.timeout(), ranks.bucket_bytes,
+                           ranks.crossing);
   return exchange;
 }
 

@@ -150,6 +150,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> LlamaTrainer::Make(const core::RunConfi
   ASSIGN_OR_RETURN(const Plan plan, Plan::Of(config, files));
   TrainerFiles of_device = files;
   of_device.ranks.devices = plan.file.schedule.devices;
+  of_device.ranks.crossing = config.inner.onebit.warmup_codec;
   RETURN_IF_ERROR(CheckRows(config, site, of_device.ranks.data_world()));
   ASSIGN_OR_RETURN(LlamaData data, LlamaData::Open(config, site, of_device));
   ASSIGN_OR_RETURN(PipelinePrograms programs, CompilePipeline(plan.file.schedule));

@@ -12,20 +12,57 @@ void GradientBuckets::Begin(std::span<float> gradients) {
   gradients_ = gradients;
   reduced_from_ = std::ssize(gradients);
   last_ = 0;
+  narrow_sent_ = 0;
 }
 
 void GradientBuckets::FinalFrom(int64_t first) {
   if (group_ == nullptr || group_->world() == 1) return;
   while (reduced_from_ - first >= bucket_values_ || (first == 0 && reduced_from_ > 0)) {
     const int64_t begin = std::max<int64_t>(0, reduced_from_ - bucket_values_);
-    last_ = group_->AllReduce(gradients_.subspan(begin, reduced_from_ - begin));
+    const std::span<float> bucket = gradients_.subspan(begin, reduced_from_ - begin);
+    if (crossing_ == core::DType::kFloat32) {
+      last_ = group_->AllReduce(bucket);
+    } else {
+      SendNarrow(bucket);
+    }
     reduced_from_ = begin;
   }
 }
 
 absl::Status GradientBuckets::Finish() {
   FinalFrom(0);
+  const std::span<Narrow> narrow(narrow_.data(), narrow_sent_);
+  for (Narrow& bucket : narrow) RETURN_IF_ERROR(SumNarrow(bucket));
+  for (Narrow& bucket : narrow) {
+    RETURN_IF_ERROR(group_->Await(bucket.ticket, timeout_));
+    core::Load(crossing_, bucket.all.data(), bucket.gradients);
+  }
   return last_ == 0 ? absl::OkStatus() : group_->Await(last_, timeout_);
+}
+
+void GradientBuckets::SendNarrow(std::span<float> gradients) {
+  if (narrow_sent_ == narrow_.size()) narrow_.emplace_back();
+  Narrow& bucket = narrow_[narrow_sent_++];
+  const auto world = static_cast<size_t>(group_->world());
+  bucket.gradients = gradients;
+  bucket.range = (gradients.size() + world - 1) / world;
+  for (std::vector<uint16_t>* all : {&bucket.parts, &bucket.received, &bucket.all}) all->resize(bucket.range * world);
+  bucket.sum.resize(bucket.range);
+  core::Store(crossing_, gradients, bucket.parts.data());
+  bucket.ticket =
+      group_->AllToAll(BytesOf(std::span<const uint16_t>(bucket.parts)), BytesOf(std::span(bucket.received)));
+}
+
+absl::Status GradientBuckets::SumNarrow(Narrow& bucket) {
+  RETURN_IF_ERROR(group_->Await(bucket.ticket, timeout_));
+  std::vector<float> sum(bucket.range), values(bucket.range);
+  for (size_t at = 0; at < bucket.received.size(); at += bucket.range) {
+    core::Load(crossing_, bucket.received.data() + at, at == 0 ? sum : values);
+    for (size_t i = 0; at > 0 && i < sum.size(); ++i) sum[i] += values[i];
+  }
+  core::Store(crossing_, sum, bucket.sum.data());
+  bucket.ticket = group_->AllGather(BytesOf(std::span<const uint16_t>(bucket.sum)), BytesOf(std::span(bucket.all)));
+  return absl::OkStatus();
 }
 
 absl::Status RankFailure(const absl::Status& status) {

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/dtype.h"
 #include "core/membership.h"
 #include "core/progress.h"
 #include "worker/ranks/collectives.h"
@@ -24,15 +25,21 @@ namespace causeway::worker {
 //
 // Gradients lie in one array in manifest order, and backward reaches their ends first (the head or the norm; the
 // embedding, tied or not, comes last), so that a bucket is a range of that array and is reduced in place. Sums have the
-// order of the ranks, so that buckets change no bit. One owner thread. Source: Li et al., "PyTorch Distributed:
-// Experiences on Accelerating Data Parallel Training" (arXiv 2006.15704), section 3.2.3.
+// order of the ranks, so that buckets change no bit. In bfloat16 a bucket crosses in two legs, of half the bytes in all:
+// each rank's values of a range to the range's owner, which adds them in float32, and the sums to all. One owner thread.
+// Source: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training" (arXiv 2006.15704),
+// section 3.2.3.
 class GradientBuckets {
  public:
   static constexpr int64_t kBytes = int64_t{25} << 20;
 
-  // `group` outlives it; null: one rank, and all of this is a no-op.
-  GradientBuckets(Collectives* group, Collectives::Timeout timeout, int64_t bytes = kBytes)
-      : group_(group), timeout_(timeout), bucket_values_(bytes / static_cast<int64_t>(sizeof(float))) {}
+  // `group` outlives it; null: one rank, and all of this is a no-op. `crossing`: kFloat32, or kBfloat16 on the host.
+  GradientBuckets(Collectives* group, Collectives::Timeout timeout, int64_t bytes = kBytes,
+                  core::DType crossing = core::DType::kFloat32)
+      : group_(group),
+        timeout_(timeout),
+        bucket_values_(bytes / static_cast<int64_t>(sizeof(float))),
+        crossing_(crossing) {}
 
   // A step's gradients, none of which is final yet. They stay until Finish.
   void Begin(std::span<float> gradients);
@@ -42,9 +49,22 @@ class GradientBuckets {
   absl::Status Finish();
 
  private:
+  // A bucket that crosses in bfloat16: as many values of each rank, the last ones' zero where there are no more.
+  struct Narrow {
+    std::span<float> gradients;
+    size_t range = 0;                                 // values that a rank owns
+    std::vector<uint16_t> parts, received, sum, all;  // bfloat16
+    Collectives::Ticket ticket = 0;
+  };
+  void SendNarrow(std::span<float> gradients);
+  absl::Status SumNarrow(Narrow& bucket);
+
   Collectives* const group_;
   const Collectives::Timeout timeout_;
   const int64_t bucket_values_;
+  const core::DType crossing_;
+  std::vector<Narrow> narrow_;  // their memory stays from one step to the next
+  size_t narrow_sent_ = 0;
   std::span<float> gradients_;
   int64_t reduced_from_ = 0;  // the values from here on have been handed over
   Collectives::Ticket last_ = 0;
@@ -58,6 +78,7 @@ struct TrainerRanks {
   double timeout_s = 600;                // how long the ranks wait for a silent one
   std::function<bool()> stop_requested = {};       // whether this rank was asked to stop
   int64_t bucket_bytes = GradientBuckets::kBytes;  // size of the gradients that are summed at once
+  core::DType crossing = core::DType::kFloat32;    // of gradients between the ranks
   int devices = 1;  // a pipeline's devices: each has world ÷ devices ranks, with rows of their own
 
   Collectives* gradients() const { return device_values == nullptr ? values : device_values; }

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import json
+import numbers
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,7 +35,7 @@ def options(_leads: bool, coordinator: str | None, site: str | None, connection:
     given = {"coordinator": coordinator, "site": site, **connection}
     given.pop("rank_timeout_s", None)
     for key, value in given.items():
-        if value is not None:
+        if value:
             raise mismatch(f"alone=True: {key}", "none: it takes part in no run", repr(value), "leave out either")
     _options.check_not_tried("alone=True")
     return {"alone": True}
@@ -42,14 +43,16 @@ def options(_leads: bool, coordinator: str | None, site: str | None, connection:
 
 def config_of(expectations: Mapping[str, Any]) -> dict[str, Any]:
     """The script's settings in the form of run.yaml, with every key that a site reads. Raises ConfigError."""
-    given = SETTINGS | {key: value for key, value in expectations.items() if value is not None}
+    given: dict[str, Any] = SETTINGS | {key: value for key, value in expectations.items() if value is not None}
     for key in SETTINGS:
         value, least = given[key], 1 if key == "sync_every" else 0
         whole = key in ("sync_every", "steps")
-        if type(value) not in ((int,) if whole else (int, float)) or not least <= value < (
+        kind: Any = numbers.Integral if whole else numbers.Real  # numpy's, too
+        if isinstance(value, bool) or not isinstance(value, kind) or not least <= value < (
                 1 if key == "outer_momentum" else float("inf")):
             raise mismatch(key, f"{'a whole number' if whole else 'a number'} from {least} on"
                            + (" below 1" if key == "outer_momentum" else ""), repr(value))
+        given[key] = int(value) if whole else float(value)
     config = {"run": {"steps": given["steps"], "tokens": 0}, "outer": {"lr": given["outer_lr"], "momentum": given["outer_momentum"]},
               "sync": {"sync_every": given["sync_every"], "fragment_sync_delay": 0, "fragment_update_alpha": 0.0,
                        "num_fragments": 1}}

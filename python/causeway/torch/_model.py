@@ -85,8 +85,8 @@ def first_values(parts: Iterable[tuple[torch.Tensor, int]]) -> torch.Tensor:
 def collect(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], masters: Mapping[str, torch.Tensor],
             kinds: Mapping[str, str], trained_later: Sequence[str] = (), own: Sequence[str] = (),
             buffers: str = "local") -> Model:
-    """Lists the model's parameters, but for the site's `own`, and its buffers if they are "mean". Raises ConfigError that
-    names the first that cannot take part."""
+    """Lists the model's parameters, but for the site's `own`, and its buffers if they are "mean"; "alone": there are no other
+    sites to compare with. Raises ConfigError that names the first that cannot take part."""
     every = list(_named(model))
     local_names = _names_of("local", [name for name, _ in every], own)
     named = [(name, parameter) for name, parameter in every if name not in local_names]
@@ -128,6 +128,8 @@ def collect(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], maste
             if parameter.requires_grad:
                 untrained.append(name)
             tensor.update(dtype=_dtype_name(parameter), frozen=True)
+            if buffers == "alone":
+                continue
             if parameter.dtype in SYNCED_DTYPES and parameter.device.type != "meta":
                 result.frozen[index] = parameter
             else:
@@ -139,7 +141,7 @@ def collect(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], maste
                 result.tensors.append({"name": name, "shape": list(holder[key].shape), "kind": "buffer",
                                        "dtype": _synced_dtype(name, holder[key])})
     _check_overlaps(result)
-    _warn(model, untrained, bool(result.buffers))
+    _warn(model, untrained, bool(result.buffers) or buffers == "alone")
     if not result.synced:
         raise mismatch("model", "a parameter that is trained", "none: no parameter has requires_grad and is in the "
                        "optimizer")

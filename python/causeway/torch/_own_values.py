@@ -20,7 +20,9 @@ _ADVICE = {
 class OwnValues:
     """Looks at steps 1, 2, 4, 8 and so on."""
 
-    def __init__(self, module: nn.Module, model: Model) -> None:
+    def __init__(self, module: nn.Module, model: Model, others: bool) -> None:
+        """`others`: there may be other sites."""
+        self._others = others
         frozen = {str(model.tensors[index]["name"]): tensor for index, tensor in model.frozen.items()}
         synced = {str(model.tensors[index]["name"]) for index in model.buffers}
         norms = {id(each._buffers) for each in module.modules() if isinstance(each, nn.modules.batchnorm._NormBase)}
@@ -31,7 +33,7 @@ class OwnValues:
         self._steps = 0
 
     def joined(self) -> None:
-        self._before = {kind: self._look(kind) for kind in _ADVICE}
+        self._before = {kind: self._look(kind) for kind in _ADVICE if self._others}
 
     def _look(self, kind: str) -> dict[str, torch.Tensor]:
         watched = self._frozen if kind == "frozen parameter" else {name: holder[key] for name, holder, key in self._buffers}

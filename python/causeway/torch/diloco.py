@@ -124,7 +124,7 @@ class DiLoCo(Participant):
             found = _optimizers.masters_of(self._optimizers, model, trained_later)
             self._found = set(found) - set(map(names.plain, params or {}))
             collected = _model.collect(model, self._optimizers, {**found, **(params or {})}, kinds or {}, trained_later,
-                                       local, "local" if alone else buffers)
+                                       local, "alone" if alone else buffers)
             _optimizers.check_own_masters(self._optimizers, collected.copies.values())
             self._trained = TrainedTensors(model, collected, self._optimizers)
             options = (_alone.options if alone else _options.of_rank)(self._ranks.leads, coordinator, site, connection)
@@ -149,7 +149,7 @@ class DiLoCo(Participant):
         self._hidden_masters = HiddenMasters({index: tensor for index, tensor in trained.items()
                                               if index not in self._model.copies}, may_end=bool(self._optimizers))
         self._missing_steps = MissingSteps(trained.values())
-        self._own_values = OwnValues(self._module, self._model)
+        self._own_values = OwnValues(self._module, self._model, bool(opened.run_id))
         self._carrier.settle = functools.partial(_optimizers.settle, self._optimizers)
         self._deferred = DeferredStep(self._module, trained.values(), self._end_step, self._carrier.settle)
         return opened

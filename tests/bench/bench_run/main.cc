@@ -27,7 +27,7 @@ constexpr Case kCases[] = {
      R"({"row": "", "values": 100000000, "threads": 0, "pairs": 9, "bfloat16_gradients": false, "parameters": 1000000000,
          "subgroup": 100000000, "k": 1, "steps": 8, "backward_s": 0.5, "flush_during_backward": true})"},
     {"onebit", OnebitAdam,
-     R"({"optimizer": "adamw", "data": "", "ranks": 4, "then_ranks": 0, "steps": 600, "freeze_at": -1, "clip": 1.0,
+     R"({"optimizer": "adamw", "data": "", "ranks": 4, "then_ranks": 0, "steps": 600, "freeze_at": -1, "warmup_codec": "float32", "clip": 1.0,
          "beta2": 0.99, "lr": 3e-3, "seed": 1, "say_every": 0})"},
     {"partitions", Partitions, R"({"data": "", "mbyte_per_s": 60.0, "steps": 3})"},
     {"pipelines", Pipelines, R"({"devices": 4, "micro_batches": 8, "forward_ms": 20.0, "steps": 3})"},

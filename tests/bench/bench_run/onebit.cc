@@ -41,7 +41,9 @@ core::RunConfig Run(const std::string& optimizer) {
                   .vocab_size = 256,
                   .max_position_embeddings = 64};
   if (optimizer == "onebit_adam") config.inner.optimizer = core::InnerOptimizerKind::kOnebitAdam;
-  config.inner.freeze_at = bench::Given<int64_t>("freeze_at");
+  config.inner.onebit.freeze_at = bench::Given<int64_t>("freeze_at");
+  if (bench::Given<std::string>("warmup_codec") == "bfloat16")
+    config.inner.onebit.warmup_codec = core::DType::kBfloat16;
   config.inner.clip = bench::Given<double>("clip");
   config.inner.beta2 = bench::Given<double>("beta2");
   config.inner.lr = bench::Given<double>("lr");
@@ -136,6 +138,7 @@ struct Result {
   double eval_loss = 0;
   int64_t frozen_at = 0;
   int64_t step_bytes = 0;  // that a rank sent in the last step
+  int64_t run_bytes = 0;   // and from `first` on
 };
 
 // Steps first to last, on one rank. A trainer that begins later than at 1 goes on from `file`; one that ends early
@@ -145,13 +148,14 @@ void Train(AnyTrainer& trainer, core::Step first, core::Step last, const std::st
            const std::shared_ptr<const Corpus>& corpus, const core::RunConfig& config, Result& result) {
   if (first > 1) trainer.Restore(file);
   const bool leads = collectives.rank() == 0;
+  const int64_t begin = collectives.sent_bytes();
   int64_t sent = 0;
   for (core::Step t = first; t <= last; ++t) {
     sent = collectives.sent_bytes();
     const double loss = trainer.Step(t);
     if (leads) Say(t, loss, trainer.progress());
   }
-  sent = collectives.sent_bytes() - sent;
+  const int64_t end = collectives.sent_bytes();
   if (last < config.steps) trainer.Keep(file);
   CHECK(collectives.Await(collectives.Barrier(), TimeoutOf(600)).ok());
   if (!leads) return;
@@ -160,7 +164,8 @@ void Train(AnyTrainer& trainer, core::Step first, core::Step last, const std::st
                           config.inner.batch_size);
   result = {.eval_loss = *evaluator.Loss(trainer.Weights()),
             .frozen_at = progress.onebit_adam ? progress.onebit_adam->frozen_at : 0,
-            .step_bytes = sent};
+            .step_bytes = end - sent,
+            .run_bytes = end - begin};
 }
 
 Result TrainOnRanks(int world, core::Step first, core::Step last, const std::string& file,
@@ -193,7 +198,8 @@ absl::Status Main() {
   RETURN_IF_ERROR(corpus.status());
   int world = bench::Given<int>("ranks");
   Result result;
-  if (const int then = bench::Given<int>("then_ranks"); then > 0) {
+  const int then = bench::Given<int>("then_ranks");
+  if (then > 0) {
     const std::string file = std::filesystem::temp_directory_path() / absl::StrCat("onebit-run-", getpid());
     TrainOnRanks(world, 1, config.steps / 2, file, *corpus, config);
     world = then;
@@ -212,7 +218,11 @@ absl::Status Main() {
                 {"frozen_at", result.frozen_at},
                 {"eval_loss", result.eval_loss},
                 {"step_bytes", result.step_bytes},
-                {"of_bfloat16", static_cast<double>(result.step_bytes) / bfloat16}});
+                {"of_bfloat16", static_cast<double>(result.step_bytes) / bfloat16},
+                {"warmup_codec", bench::Given<std::string>("warmup_codec")},
+                {"freeze_at", bench::Given<int64_t>("freeze_at")},
+                {"run_of_bfloat16", static_cast<double>(result.run_bytes) /
+                                        (bfloat16 * static_cast<double>(then > 0 ? config.steps / 2 : config.steps))}});
   return absl::OkStatus();
 }
 

@@ -1,27 +1,26 @@
-"""The loss of models at sizes that a processor cannot train, by codec: sites that share a card.
+"""The loss of a model at a size that a processor cannot train, at 20 tokens a parameter: sites that share a card.
 
-A setting is a preset of run.yaml, or data_parallel: one site with the batches of all at every step, whose mean crosses as it is.
-All see the same number of tokens, H = 30, AdamW. A row has the held-out loss at the end, and the bytes that one site sent and got.
---rows_file: runs that are in that file for this card are not made again. Each run ends after --limit seconds, without a row.
+20 s of data parallel training measure the rate. 17 M parameters and 340 M tokens, if three runs of that fit 500 s; else 5 M and
+100 M. Then data parallel (one site with the batches of both at every step, whose mean crosses as it is), two sites in float32, and
+two at 1 bit; H = 30, AdamW. A row has the held-out loss at the end, and the bytes that one site sent and got, and is written as
+each run ends. The text should be a quarter of the tokens at least, so that nothing is seen more than four times.
 """
 
-import json
-import pathlib
 import time
 
 from bench_lib import gpu_runs, processes
 from gpu_models import MODELS, parameters, shape_of
 
-FILE, MINUTES, PRESET = "gpu_learn", 30, "cuda"
+FILE, MINUTES, PRESET = "gpu_learn", 10, "cuda"
 H, FRAGMENTS, DELAY = 30, 4, 2
-SETTINGS = ["float32", "data_parallel", "balanced", "slow-link", "sparse"]
-STEPS = {"17m": 3000, "35m": 2000, "tiny": 105}  # what should take a card of 2022 three minutes for two sites
+SETTINGS = ["data_parallel", "float32", "slow-link"]  # presets of run.yaml, but the first
+TOKENS = {"17m": 340e6, "5m": 100e6, "tiny": 27e3}  # of all sites together
+LARGE, SMALL, FIT_S, RATE_S = "17m", "5m", 500, 20
 OPTIONS = gpu_runs.OPTIONS | {
-    "models": (["17m", "35m"], ", ".join(MODELS)), "settings": (SETTINGS, "some of these"), "sites": (2, "that share the card"),
-    "steps": (0, "0: as many as the model has"), "seed": (1, "of parameters and data"), "limit": (240.0, "seconds of a run"),
-    "text": (None, "to learn from; default: Debian's English dictionary"), "rows_file": (None, "of rows that are there"),
-    "gpu": (None, "the card of --rows_file")}
-QUICK = {"device": "fake", "models": ["tiny"], "settings": ["float32", "data_parallel", "sparse"]}
+    "model": ("auto", f"or one of {', '.join(TOKENS)}"), "settings": (SETTINGS, "some of these, or other presets"),
+    "sites": (2, "that share the card"), "seed": (1, "of parameters and data"), "limit": (FIT_S / 2, "seconds of a run"),
+    "text": (None, "to learn from; default: Debian's English dictionary")}
+QUICK = {"device": "fake", "model": "tiny", "settings": ["float32", "data_parallel", "sparse"]}
 
 
 def config(shape, case):
@@ -38,36 +37,56 @@ def config(shape, case):
         "eval": {"every_rounds": max(1, case["steps"] // H - 1)}, "checkpoint": {"every_rounds": 0}, "data": {"mode": "shared"}}
 
 
+def rate(bench):
+    """Tokens a second of data parallel training of the large model."""
+    shape = MODELS[LARGE]
+    case = {"setting": "data_parallel", "steps": 10**6, "seed": bench.options.seed, "sites": bench.options.sites}
+    with gpu_runs.started(bench, config(shape, case), bench.options.text or processes.corpus(), 1,
+                          f"--device={bench.options.device}", "--metrics_every_s=0") as (_, (site,)):
+        site.wait_for(lambda: len(site.rows("step")) > 1, "steps")
+        time.sleep(RATE_S)
+        first, last = site.rows("step")[1], site.rows("step")[-1]
+    steps = (last["step"] - first["step"]) * 1000 / (last["unix_ms"] - first["unix_ms"])
+    return steps * case["sites"] * shape["rows"] * shape["sequence"]
+
+
 def cases(options):
-    there = pathlib.Path(options.rows_file).read_text().splitlines() if options.rows_file else []
-    there = [row for row in map(json.loads, there) if row.get("measure") == "learn" and options.gpu in (None, row.get("gpu"))]
-    for model in options.models:
-        shape_of(model)
-        for setting in options.settings:
-            case = {"measure": "learn", "model": model, "setting": setting, "sites": options.sites,
-                    "steps": options.steps or STEPS.get(model, 1000), "seed": options.seed}
-            if not any(case.items() <= row.items() for row in there):
-                yield case
+    if options.model == "auto":
+        yield {"measure": "learn_rate", "model": LARGE}
+    elif options.model not in TOKENS:
+        raise SystemExit(f"--model: expected auto or one of {', '.join(TOKENS)}, got '{options.model}'")
+    for setting in options.settings:
+        yield {"measure": "learn", "setting": setting, "sites": options.sites, "seed": options.seed}
 
 
 def measure(case, bench):
-    options, shape, begin = bench.options, MODELS[case["model"]], time.monotonic()
+    options, begin = bench.options, time.monotonic()
+    if case["measure"] == "learn_rate":
+        return {"tokens_per_s": rate(bench)}
+    rates = [row["tokens_per_s"] for row in bench.rows if row["measure"] == "learn_rate"]
+    fits = bool(rates) and 3 * TOKENS[LARGE] / rates[0] <= FIT_S
+    model = options.model if options.model != "auto" else LARGE if fits else SMALL
+    shape = shape_of(model)
+    steps = round(TOKENS[model] / (case["sites"] * shape["rows"] * shape["sequence"]))
     sites = 1 if case["setting"] == "data_parallel" else case["sites"]
-    site, status = gpu_runs.run(bench, config(shape, case), options.text or processes.corpus(), sites,
+    site, status = gpu_runs.run(bench, config(shape, case | {"steps": steps}), options.text or processes.corpus(), sites,
                                 f"--device={options.device}", limit_s=options.limit)
     evaluated = site.rows("eval")[-1]
-    return {"parameters": parameters(shape), "h": H, "eval_loss": evaluated["loss"], "versions": evaluated.get("versions"),
-            "tokens": case["sites"] * case["steps"] * shape["rows"] * shape["sequence"],
+    return {"model": model, "steps": steps, "parameters": parameters(shape), "h": H, "eval_loss": evaluated["loss"],
+            "versions": evaluated.get("versions"), "tokens": case["sites"] * steps * shape["rows"] * shape["sequence"],
             # One of them has also sent the initial parameters, or got them.
             "up_bytes": min(site["up_bytes"] for site in status["sites"]),
             "down_bytes": min(site["down_bytes"] for site in status["sites"]), "seconds": round(time.monotonic() - begin, 1)}
 
 
 def report(rows, bench):
-    same = ("model", "sites", "steps", "seed")
-    float32 = {tuple(row[key] for key in same): row["eval_loss"] for row in rows if row["setting"] == "float32"}
     for row in rows:
-        base = float32.get(tuple(row[key] for key in same))
-        print(f"{row['model']}, {row['setting']}, {row['sites']} sites, {row['steps']} steps: held-out loss {row['eval_loss']:.4f}"
-              + (f", {100 * (row['eval_loss'] / base - 1):+.2f} % of float32" if base else "") +
+        if row["measure"] == "learn_rate":
+            print(f"{row['model']}: {row['tokens_per_s'] / 1e6:.2f} M tokens/s; learned from {3 * TOKENS[LARGE] / FIT_S / 1e6:.2f} on")
+    rows = [row for row in rows if row["measure"] == "learn"]
+    bases = {(row["model"], row["sites"], row["seed"]): row["eval_loss"] for row in rows if row["setting"] == "data_parallel"}
+    for row in rows:
+        base = bases.get((row["model"], row["sites"], row["seed"]))
+        print(f"{row['model']}, {row['setting']}, {row['sites']} sites, {row['tokens'] / 1e6:.0f} M tokens: loss {row['eval_loss']:.4f}"
+              + (f", {100 * (row['eval_loss'] / base - 1):+.2f} % of data parallel" if base else "") +
               f"; {row['up_bytes'] / 1e6:.1f} MB up, {row['down_bytes'] / 1e6:.1f} MB down a site; {row['seconds']:.0f} s")

@@ -32,7 +32,7 @@ class Parts:
             Part("profile", "one step, kernel by kernel", 60, self.profile),
             Part("sync", "what outer syncs cost a step, of the built-in trainer and of PyTorch", 90, self.sync),
             Part("ranks", "two NCCL ranks on one card: native, PyTorch's kinds, one that is killed", 150, self.ranks),
-            Part("learn", "17 M and 35 M parameters: data parallel, float32, 4 bits, 1 bit and sparse, equal tokens", 540, self.learn),
+            Part("learn", "17 M or 5 M parameters, 20 tokens each: data parallel, two sites in float32 and at 1 bit", 560, self.learn),
             Part("gather", "values gathered from the host's memory; codecs", 40, self.gather),
             Part("kernels", "kernels against the CPU's bits; evaluation; kill -9 and resume", 120, self.kernels),
         ]
@@ -137,12 +137,12 @@ class Parts:
 
     def learn(self, folder):
         packed = self.tools.cuda / "text.txt"
-        size = ["--models=17m,35m"] if self.on_card else ["--models=tiny", "--settings=float32,data_parallel,sparse"]
+        size = [] if self.on_card else ["--model=tiny", "--settings=float32,data_parallel,sparse"]
         if (self.tools.cuda / "commit").exists() and not packed.exists():  # a pack
             raise ValueError(f"expected a text at {packed}, found none: pack with tests/gpu/pack --only=learn")
         text = [f"--text={packed}"] if packed.exists() else []
         return [self.bench("gpu_learn", folder, f"--build={self.tools.cuda}", f"--coordinators={self.tools.build}",
-                           f"--device={self.tools.device}", f"--rows_file={self.tools.rows}", f"--gpu={self.tools.card}", *size, *text)]
+                           f"--device={self.tools.device}", *size, *text)]
 
     def gather(self, folder):
         if not self.on_card:

@@ -86,7 +86,7 @@ Trained Train(const Plan& plan, const DeviceChoice& choice, InnerOptimizerKind o
   config.inner.optimizer = optimizer;
   config.inner.batch_size = 4 * kMicroBatches;
   config.inner.micro_batches = kMicroBatches;
-  config.inner.freeze_at = 2;
+  config.inner.onebit.freeze_at = 2;
   config.inner.partition = plan.partition;
   TrainerFiles files{.data_path = data};
   if (*plan.schedule != '\0') {

@@ -153,7 +153,9 @@ TEST(InnerOptimizer, BiasCorrectionCountsItsOwnStepsNotTheRuns) {
 constexpr double kBeta2 = 0.9;  // Δ is 10
 constexpr double kAnything = -1;
 
-core::InnerConfig Config(int64_t freeze_at = core::kAutoFreeze) { return {.beta2 = kBeta2, .freeze_at = freeze_at}; }
+core::InnerConfig Config(int64_t freeze_at = core::kAutoFreeze) {
+  return {.beta2 = kBeta2, .onebit = {.freeze_at = freeze_at}};
+}
 
 // ‖v‖₁ of a v that started at zero and whose estimate without that bias is `unbiased`.
 double Norm(int64_t taken, double unbiased) { return unbiased * (1 - std::pow(kBeta2, static_cast<double>(taken))); }

@@ -426,6 +426,43 @@ TEST(DataParallel, TheGradientOfALlamaIsThatOfOneRank) {
   }
 }
 
+TEST(DataParallel, InBfloat16EachRanksGradientAndTheirSumAreRoundedOnce) {
+  constexpr int kWorld = 3;
+  constexpr size_t kValues = 1000;  // no multiple of the ranks, nor of the buckets
+  std::vector<std::vector<float>> of_ranks;
+  std::vector<float> expected(kValues);
+  for (int rank = 0; rank < kWorld; ++rank) {
+    std::vector<float> rounded(kValues), values(kValues);
+    for (size_t i = 0; i < kValues; ++i) values[i] = std::sin(static_cast<float>(i * kWorld + rank));
+    core::RoundTo(core::DType::kBfloat16, values, rounded);
+    for (size_t i = 0; i < kValues; ++i) expected[i] = rank == 0 ? rounded[i] : expected[i] + rounded[i];
+    of_ranks.push_back(values);
+  }
+  core::RoundTo(core::DType::kBfloat16, expected, expected);
+  std::vector<RankUnderTest> ranks = OverThreads(kWorld);
+  const std::vector<absl::Status> statuses = OnRanks(kWorld, [&](int rank) -> absl::Status {
+    Collectives& group = *ranks[rank].collectives;
+    int64_t bytes[2] = {};
+    for (const core::DType crossing : {core::DType::kFloat32, core::DType::kBfloat16}) {
+      GradientBuckets buckets(&group, TimeoutOf(60), /*bytes=*/4 * 300, crossing);
+      for (int step = 0; step < 2; ++step) {
+        std::vector<float> gradients = of_ranks[rank];
+        const int64_t before = group.sent_bytes();
+        buckets.Begin(gradients);
+        buckets.FinalFrom(500);
+        RETURN_IF_ERROR(buckets.Finish());
+        bytes[static_cast<int>(crossing)] = group.sent_bytes() - before;
+        if (crossing == core::DType::kBfloat16) {
+          EXPECT_EQ(gradients, expected) << "rank " << rank << ", step " << step;
+        }
+      }
+    }
+    EXPECT_NEAR(static_cast<double>(bytes[1]) / static_cast<double>(bytes[0]), 0.5, 0.01);
+    return absl::OkStatus();
+  });
+  for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST(DataParallel, TheLossOfALlamaAfterAHundredStepsIsThatOfOneRank) {
   const std::string data = WriteTemporary("parallel", SmallText(20'000));
   std::vector<double> losses;
