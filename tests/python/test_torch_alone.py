@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import causeway.torch as causeway
-from causeway.errors import ConfigError, NonFiniteError, RestoreError
 import llama_runs
+from causeway.errors import ConfigError, NonFiniteError, RestoreError
 from harness import EndToEndTest
 from test_mixed import needs_library
 
