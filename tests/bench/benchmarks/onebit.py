@@ -23,7 +23,7 @@ from bench_lib.figures import goal
 from wan_lib import network
 
 FILE, MINUTES = "onebit", 30
-OPTIONS = {"part": (["loss", "run", "link"], "some of these"), "seeds": (1, "of the part loss"), "rates": ([100, 1000], "Mbit/s of the part link"),
+OPTIONS = {"part": (["loss", "run", "link"], "some of these"), "seeds": (1, "of the parts loss and run"), "rates": ([100, 1000], "Mbit/s of the part link"),
            "steps": (600, "of the part loss")}
 QUICK = {"part": ["loss"], "steps": 20}
 RANKS = 4
@@ -33,8 +33,8 @@ FREEZE_AT = 10
 PORT = 29500
 WINDOW_S, DEADLINE_S = 20, 120
 RUN_STEPS = 2000
-RUN = (("adamw", {}), ("onebit_adam", {"warmup_codec": "bfloat16"}), ("onebit_adam", {"warmup_codec": "bfloat16", "freeze_at": RUN_STEPS * 15 // 100}),
-       ("onebit_adam", {}))
+RUN = (("adamw", {}), ("onebit_adam", {"warmup_codec": "bfloat16"}), ("onebit_adam", {"warmup_codec": "float32"}),
+       ("onebit_adam", {"warmup_codec": "bfloat16", "freeze_at": RUN_STEPS * 15 // 100}))
 WAYS = {"adamw": {}, "onebit_adam": {"freeze_at": FREEZE_AT}, "onebit_adam_warmup": {"freeze_at": 10**9, "warmup_codec": "bfloat16"}}
 LOSS = (("adamw", 0), ("onebit_adam", 0), ("onebit_adam", 2), ("naive", 0))  # optimizer, ranks of the second half
 
@@ -92,7 +92,8 @@ def cases(options):
         for seed in range(1, options.seeds + 1):
             yield from ({"part": "loss", "seed": seed, "optimizer": optimizer, "then_ranks": then} for optimizer, then in LOSS)
     if "run" in options.part:
-        yield from ({"part": "run", "seed": 1, "optimizer": optimizer, **inner} for optimizer, inner in RUN)
+        for seed in range(1, options.seeds + 1):
+            yield from ({"part": "run", "seed": seed, "optimizer": optimizer, **inner} for optimizer, inner in RUN)
     if "link" in options.part:
         if reason := network.why_not(options.build):
             print(f"link: skipped: {reason}")
