@@ -3,8 +3,8 @@
     every H steps     θ ─READ─► g = W − θ;  v ← fma(μ, v, g);  W ← fma(−η, fma(μ, v, g), W) ─WRITE─► θ
 
 A run of one site whose contributions are exact and wait for nothing (codec float32, one fragment, delay and alpha 0)
-has the same bits. θ crosses in the same pieces as in a run, so that shards, masters and devices are as
-there; rank 0 holds W and v. Source: arXiv 2311.08105, Algorithm 1 with one worker.
+has the same bits. θ crosses in the same pieces as in a run, so that shards, masters and devices are as there; rank 0
+holds W and v. Source: arXiv 2311.08105, Algorithm 1 with one worker.
 """
 
 from __future__ import annotations
@@ -221,8 +221,8 @@ class AloneSite:
 
     def progress(self) -> dict[str, Any]:
         return {"step": self._step, "rounds": self._rounds, "run_steps": self.run_steps, "run_tokens": self._tokens,
-                "stays": int(self._joined), "stopping": self.stopping, "digests": {}, "sites": [], "fragments": [], "codec_up": "", "codec_down": "",
-                **dict.fromkeys(("stall_s", "slack_s", "up_bytes", "down_bytes", "merged_weight"), 0.0)}
+                "stays": int(self._joined), "stopping": self.stopping, "digests": {}, "sites": [], "fragments": [],
+                "codec_up": "", "codec_down": "", **dict.fromkeys(("stall_s", "slack_s", "up_bytes", "down_bytes", "merged_weight"), 0.0)}
 
     def close(self) -> None:
         """Nothing is open."""
