@@ -217,7 +217,7 @@ TEST(InnerConfig, VarianceIsNotFrozenInTheWarmupAndAutoIsSaidByTheWord) {
   EXPECT_EQ(error("inner: {optimizer: onebit_adam, freeze_at: 2, warmup_steps: 2}\n"), "");
   EXPECT_EQ(error("inner: {optimizer: onebit_adam, warmup_codec: bfloat16}\n"), "");
   EXPECT_EQ(error("inner: {warmup_codec: bfloat16}\n"),
-            "run.yaml:1: inner.warmup_codec: expected none without inner.optimizer: onebit_adam, got bfloat16");
+            "run.yaml:2: inner.warmup_codec: expected none without inner.optimizer: onebit_adam, got bfloat16");
   EXPECT_EQ(error("inner: {optimizer: onebit_adam, freeze_at: auto, warmup_steps: 2}\n"), "");
   EXPECT_EQ(error("inner: {optimizer: onebit_adam, freeze_at: 1, warmup_steps: 2}\n"),
             "run.yaml:2: inner.freeze_at: expected warmup_steps, 2, or more, or auto, got 1");

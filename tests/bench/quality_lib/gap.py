@@ -35,10 +35,10 @@ if __name__ == "__main__":
     figure, axes = plt.subplots(figsize=(7.8, 4.2))
     for sites in (1, 2, 4, 8):
         if at := points(read, sites):
-            axes.errorbar(list(at), [mean for mean, _, _ in at.values()], [error for _, error, _ in at.values()], marker="o", capsize=3,
-                          label=f"M = {sites}")
+            means, errors, _ = zip(*at.values())
+            axes.errorbar(list(at), means, errors, marker="o", capsize=3, label=f"M = {sites}")
     axes.axhline(0, color="#999", linewidth=0.8)
     axes.set(xscale="log", xlabel="tokens of all sites a parameter", ylabel="held-out loss above data parallel, percent")
     axes.set_xticks([2, 5, 10, 20], ["2", "5", "10", "20"])
-    axes.legend()
+    axes.minorticks_off(), axes.legend()
     figure.savefig(sys.argv[2], metadata={"Date": None}, bbox_inches="tight")
