@@ -124,9 +124,9 @@ struct Question {
   v1::RunDescription description;
 };
 
-// `answer`: with null if there was none, or it was of another run; `silent`: there was none.
+// `answer`: with null if there was none, or it was of another run.
 void Ask(const Address& address, const ChannelOptions& options, const core::RunId& run, bool starts,
-         std::function<void(const v1::RunDescription* description, bool silent)> answer) {
+         std::function<void(const v1::RunDescription* description, grpc::StatusCode code)> answer) {
   auto question = std::make_shared<Question>();
   question->stub = v1::Coordinator::NewStub(MakeChannel(address, options, Traffic::kControl));
   question->context.set_deadline(core::SystemClock().Calendar() + kTimeout);
@@ -136,7 +136,7 @@ void Ask(const Address& address, const ChannelOptions& options, const core::RunI
   asks.stub->async()->Describe(
       &asks.context, &asks.request, &asks.description, [question, run, answer](const grpc::Status& status) {
         const bool is_it = status.ok() && (run.empty() || run == question->description.run_id());
-        answer(is_it ? &question->description : nullptr, !status.ok());
+        answer(is_it ? &question->description : nullptr, status.error_code());
       });
 }
 
@@ -171,13 +171,16 @@ Asked FindLeader(const std::vector<Address>& addresses, const ChannelOptions& op
                  bool starts) {
   const auto answered = std::make_shared<Answered>();
   for (const Address& address : addresses) {
-    Ask(address, options, run, starts, [address, answered](const v1::RunDescription* description, bool silent) {
-      const core::MutexLock lock(answered->mutex);
-      ++answered->answers;
-      if (silent) answered->asked.silent.push_back(address);
-      if (description != nullptr) Note(address, *description, answered->asked);
-      answered->changed.NotifyAll();
-    });
+    Ask(address, options, run, starts,
+        [address, answered](const v1::RunDescription* description, grpc::StatusCode code) {
+          const core::MutexLock lock(answered->mutex);
+          ++answered->answers;
+          if (code != grpc::OK) answered->asked.silent.push_back(address);
+          if (code == grpc::UNAVAILABLE || code == grpc::DEADLINE_EXCEEDED)
+            answered->asked.unreached.push_back(address);
+          if (description != nullptr) Note(address, *description, answered->asked);
+          answered->changed.NotifyAll();
+        });
   }
   core::MutexLock lock(answered->mutex);
   const auto all = [&]()
@@ -191,7 +194,7 @@ Asked FindLeader(const std::vector<Address>& addresses, const ChannelOptions& op
 void AskWhoLeads(const std::vector<Address>& addresses, const ChannelOptions& options, const core::RunId& run,
                  const std::function<void(uint64_t epoch)>& leads) {
   for (const Address& address : addresses) {
-    Ask(address, options, run, /*starts=*/false, [leads](const v1::RunDescription* description, bool) {
+    Ask(address, options, run, /*starts=*/false, [leads](const v1::RunDescription* description, grpc::StatusCode) {
       if (description != nullptr && description->standby_of().empty()) leads(description->epoch());
     });
   }

@@ -35,7 +35,8 @@ struct Asked {
   std::optional<Address> leader;    // none: none of those that answered leads
   uint64_t epoch = 0;               // its
   std::string lineage;              // its
-  std::vector<Address> silent;      // without an answer within 5 s
+  std::vector<Address> silent;      // without an answer within 5 s, or with one that tells nothing
+  std::vector<Address> unreached;   // of these without any: the others wait for the run's sites
   std::optional<Address> furthest;  // the standby that has the latest mark, and that
   uint64_t mark = 0;
   std::map<std::string, uint64_t> marks;  // of each standby that answers, by address

@@ -135,7 +135,7 @@ class GrpcWire final : public Wire {
     }
     if (addresses.size() > 1) {
       const Asked asked = FindLeader(addresses, options_, run);
-      TurnTo(asked.leader ? asked.leader : NextOf(addresses, asked.silent));
+      TurnTo(asked.leader ? asked.leader : NextOf(addresses, asked.unreached));
     }
     if (options_.proxy) return;
     const std::shared_ptr<ControlChannel> control = Control();
@@ -209,12 +209,12 @@ class GrpcWire final : public Wire {
   }
 
   // The next after the present one that answers: where none leads, one may wait for the run's sites.
-  std::optional<Address> NextOf(const std::vector<Address>& addresses, const std::vector<Address>& silent) {
+  std::optional<Address> NextOf(const std::vector<Address>& addresses, const std::vector<Address>& unreached) {
     core::MutexLock lock(mutex_);
     const auto at = std::ranges::find(addresses, coordinator_.Text(), &Address::Text) - addresses.begin();
     for (size_t i = 1; i <= addresses.size(); ++i) {
       const Address& next = addresses[(static_cast<size_t>(at) + i) % addresses.size()];
-      if (std::ranges::count(silent, next.Text(), &Address::Text) == 0) return next;
+      if (std::ranges::count(unreached, next.Text(), &Address::Text) == 0) return next;
     }
     return std::nullopt;
   }

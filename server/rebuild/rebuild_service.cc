@@ -96,7 +96,8 @@ std::unique_ptr<CallService> NewRebuildService(Rebuild* rebuild, Gate* gate) {
   service->Add<v1::DescribeRequest, v1::RunDescription>(
       "Describe", [=](const Peer& peer, const v1::DescribeRequest& request, v1::RunDescription&) {
         RETURN_IF_ERROR(gate->Question(peer, request.context().site()));
-        return absl::Status(absl::UnavailableError(absl::StrCat(kRebuilds, ": ", rebuild->Progress())));
+        // Not UNAVAILABLE, as one that cannot be reached: a site that a standby sends away comes here.
+        return absl::Status(absl::AbortedError(absl::StrCat(kRebuilds, ": ", rebuild->Progress())));
       });
   service->Add<v1::FollowMessage, v1::MembershipUpdate>(  // to a shard that wants to follow: retry later
       "Follow", [](const Peer&, const v1::FollowMessage&, v1::MembershipUpdate&) {

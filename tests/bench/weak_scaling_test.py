@@ -3,7 +3,7 @@
     executed   96 B s l h² (1 + s/6h + V/16lh): the forward that is computed again counts, and all pairs of positions
     needed     as gpu_models.py counts, for the MFU of this project's rows: no recomputation, half of all pairs
 
-The published figures are goldens of the arithmetic; with -v it prints the table.
+The published figures are goldens of the arithmetic. `python3 -m unittest weak_scaling_test` prints the table, too.
 """
 
 import unittest
@@ -41,7 +41,3 @@ class WeakScalingTest(unittest.TestCase):
                 self.assertAlmostEqual(100 * tf * 1e12 / PEAK, percent, delta=0.6)
         self.assertEqual(39, round(ours))
         self.assertAlmostEqual(days, 84, delta=2)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -194,6 +194,14 @@ class StandbyTest(EndToEndTest):
         run.stop_coordinator()
         standby.stop_coordinator()
 
+    def test_sites_come_to_a_leader_that_rebuilds_though_its_standby_answers_meanwhile(self):
+        run, standby = self.with_standby(config_of(run={"steps": 400}))
+        eventually(lambda: run.newest() >= 3 and "is whole" in standby.coordinator.log(), "rounds, and a first copy")
+        run.coordinator.kill()
+        shutil.rmtree(run.state_dir)
+        run.start_coordinator("--rebuild_from_sites")
+        eventually(lambda: run.newest() >= 5, "it is rebuilt, and rounds go on")
+
     def test_a_leader_that_is_started_again_after_a_promotion_becomes_the_standby(self):
         run, standby = self.with_standby(config_of(run={"steps": 400}))
         eventually(lambda: run.newest() >= 3, "rounds")
