@@ -340,15 +340,14 @@ absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::st
 }
 
 // A start that knows standbys asks them first.
-absl::Status FindLeader(server::Listening& addresses, server::CoordinatorCalls& others) {
+absl::StatusOr<std::optional<server::Elsewhere>> FindLeader(server::Listening& addresses,
+                                                            server::CoordinatorCalls& others) {
   if (addresses.advertised.empty()) addresses.advertised = addresses.grpc.Text();
-  ASSIGN_OR_RETURN(addresses.leader, server::LeaderElsewhere(absl::GetFlag(FLAGS_state_dir), addresses.advertised,
-                                                             addresses.leader, others));
-  return absl::OkStatus();
+  return server::LeaderElsewhere(absl::GetFlag(FLAGS_state_dir), addresses.advertised, addresses.leader, others);
 }
 
 // Keeps a copy of the leader's state until it is promoted. CANCELLED: a stop was requested.
-absl::Status StandBy(Serving& serving) {
+absl::Status StandBy(Serving& serving, const server::Elsewhere& leader) {
   server::Listening& addresses = serving.addresses;
   const auto start = [&serving] {  // each with a config of its own: two may be tried at a time
     const auto tried = std::make_shared<core::RunConfig>(serving.config);
@@ -359,7 +358,8 @@ absl::Status StandBy(Serving& serving) {
     return options;
   };
   ASSIGN_OR_RETURN(const auto standby, server::Standby::Open({.state_dir = absl::GetFlag(FLAGS_state_dir),
-                                                              .leader = *addresses.leader,
+                                                              .leader = leader.address,
+                                                              .later_leads = leader.is_later,
                                                               .others = &serving.others,
                                                               .run_id = serving.config.run_id,
                                                               .run_config = formats::SerializeRunConfig(serving.config),
@@ -372,7 +372,7 @@ absl::Status StandBy(Serving& serving) {
   if (addresses.advertised.ends_with(":0")) addresses.advertised = addresses.grpc.Text();  // --listen took a free port
   RETURN_IF_ERROR(standby->Follow(addresses.advertised, addresses.grpc.Text(), addresses.http.Text()));
   spdlog::info("run {}, {}: a standby of {}, at {}", serving.config.run_id, addresses.shard.Text(),
-               addresses.leader->Text(), addresses.grpc.Text());
+               leader.address.Text(), addresses.grpc.Text());
   const std::string config_json = formats::RunConfigJson(serving.config);
   while (!standby->promoted()) {
     if (ctl::WaitForStopSignal(kStandbyTickMs)) {
@@ -391,7 +391,7 @@ absl::Status StandBy(Serving& serving) {
                            .grpc = addresses.grpc.Text(),
                            .config_json = config_json,
                            .unix_ms = core::SystemClock().UnixMs(),
-                           .others = {.standby_of = addresses.leader->Text()}});
+                           .others = {.standby_of = leader.address.Text()}});
   }
   serving.board.SetNotReady("was promoted: restores the run's state");
   return absl::OkStatus();
@@ -418,8 +418,9 @@ int Run(const std::string& run_yaml, core::RunConfig config, server::Listening a
   const auto others = server::NewCoordinatorCalls(addresses.client, config.run_id);
   Serving serving{run_yaml, std::move(config), std::move(addresses), **gate, board, *others};
   int result = ctl::kDone;
-  absl::Status promoted = FindLeader(serving.addresses, *others);
-  if (promoted.ok() && serving.addresses.leader) promoted = StandBy(serving);
+  const auto leader = FindLeader(serving.addresses, *others);
+  absl::Status promoted = leader.status();
+  if (leader.ok() && *leader) promoted = StandBy(serving, **leader);
   absl::StatusOr<bool> again = false;
   again = promoted.ok() ? RunFromStored(serving, std::nullopt, true, result) : promoted;
   for (int tries = 1; again.ok() && *again; ++tries) {

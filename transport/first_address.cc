@@ -132,6 +132,7 @@ void Ask(const Address& address, const ChannelOptions& options, const core::RunI
   question->context.set_deadline(core::SystemClock().Calendar() + kTimeout);
   question->request.mutable_context()->set_protocol(kProtocol);
   question->request.set_starts(starts);
+  question->request.set_who_leads(true);
   Question& asks = *question;
   asks.stub->async()->Describe(
       &asks.context, &asks.request, &asks.description, [question, run, answer](const grpc::Status& status) {

@@ -199,7 +199,7 @@ class GrpcWire final : public Wire {
   // Those that the user gave stay first, and are never dropped.
   void Learn(const google::protobuf::RepeatedPtrField<std::string>& standbys) {
     core::MutexLock lock(mutex_);
-    if (learned_.empty() && !standbys.empty()) learned_.push_back(given_.empty() ? coordinator_ : given_.front());
+    if (given_.empty() && learned_.empty() && !standbys.empty()) learned_.push_back(coordinator_);
     for (const std::string& text : standbys) {
       const absl::StatusOr<Address> address = core::ParseAddress("standbys", text);
       const auto is_it = [&](const Address& known) { return known.Text() == text; };

@@ -9,6 +9,7 @@
 #include "formats/settings.h"
 #include "server/rebuild/rebuild_service.h"
 #include "server/run/run_parts.h"
+#include "transport/messages.h"
 
 namespace causeway::server {
 namespace {
@@ -28,14 +29,15 @@ auto SettingsOfSites(const core::RunConfig& config) {
 }
 
 // Completes or rebuilds the state; returns what was done. CANCELLED: a stop was requested; ABORTED: no two agree.
-absl::StatusOr<std::string> TakeFromSites(LostState& lost, Journal& journal, std::optional<OwnState> own) {
+absl::StatusOr<std::string> TakeFromSites(LostState& lost, Journal& journal, std::optional<OwnState> own,
+                                          const std::optional<v1::RunDescription>& leads) {
   const std::string does = own ? "completes its state from the sites'" : "rebuilds its state from the sites'";
   Rebuild rebuild({.config = lost.config,
                    .settings = SettingsOfSites(lost.config),
                    .shard = lost.addresses.shard,
                    .accept = lost.accept,
                    .own = std::move(own)});
-  const auto service = NewRebuildService(&rebuild, &lost.gate);
+  const auto service = NewRebuildService(&rebuild, &lost.gate, leads);
   ASSIGN_OR_RETURN(const auto server, ListeningServer::Start(*service, lost.config.sync.map_fragments(),
                                                              lost.addresses.grpc, lost.addresses.tls));
   spdlog::info("run {}: {} {}; they reach it at {}", lost.config.run_id, lost.addresses.shard.Text(), does,
@@ -61,7 +63,7 @@ absl::StatusOr<std::unique_ptr<Journal>> OpenOrRebuild(LostState& lost) {
                  lost.directory);
     return journal;
   }
-  RETURN_IF_ERROR(TakeFromSites(lost, *journal, std::nullopt).status());
+  RETURN_IF_ERROR(TakeFromSites(lost, *journal, std::nullopt, std::nullopt).status());
   journal.reset();
   return lost.open();
 }
@@ -72,7 +74,14 @@ absl::StatusOr<std::string> CompleteFromSites(LostState& lost) {
   std::optional<OwnState> own;
   ASSIGN_OR_RETURN(own, ReadOwnState(*journal, lost.addresses.shard));
   if (own->fragments.empty()) own.reset();  // the disk has lost the model, too: all of it is the sites'
-  const absl::StatusOr<std::string> done = TakeFromSites(lost, *journal, std::move(own));
+  v1::RunDescription leads;
+  leads.set_protocol(transport::kProtocol);
+  leads.set_run_id(lost.config.run_id);
+  leads.set_shard(lost.addresses.shard.index);
+  leads.set_num_shards(lost.addresses.shard.count);
+  leads.set_epoch(journal->identity().epoch);
+  leads.set_lineage(journal->identity().lineage);
+  const absl::StatusOr<std::string> done = TakeFromSites(lost, *journal, std::move(own), leads);
   if (absl::IsAborted(done.status())) {
     spdlog::warn("the state is not completed from the sites': {}", std::string(done.status().message()));
     return "";

@@ -83,7 +83,8 @@ class ShowCall final : public GatedCall, public ShowPeer {
 
 }  // namespace
 
-std::unique_ptr<CallService> NewRebuildService(Rebuild* rebuild, Gate* gate) {
+std::unique_ptr<CallService> NewRebuildService(Rebuild* rebuild, Gate* gate,
+                                               const std::optional<v1::RunDescription>& leads) {
   auto service = std::make_unique<CallService>(gate, /*lineage=*/"");
   service->AddStream(
       "Show", [=](Peer peer) { return GatedCall::Begin(std::make_shared<ShowCall>(rebuild, gate, std::move(peer))); });
@@ -94,8 +95,12 @@ std::unique_ptr<CallService> NewRebuildService(Rebuild* rebuild, Gate* gate) {
       },
       core::kMaxControlMessageBytes);
   service->Add<v1::DescribeRequest, v1::RunDescription>(
-      "Describe", [=](const Peer& peer, const v1::DescribeRequest& request, v1::RunDescription&) {
+      "Describe", [=](const Peer& peer, const v1::DescribeRequest& request, v1::RunDescription& description) {
         RETURN_IF_ERROR(gate->Question(peer, request.context().site()));
+        if (request.who_leads() && leads) {
+          description = *leads;
+          return absl::OkStatus();
+        }
         // Not UNAVAILABLE, as one that cannot be reached: a site that a standby sends away comes here.
         return absl::Status(absl::AbortedError(absl::StrCat(kRebuilds, ": ", rebuild->Progress())));
       });

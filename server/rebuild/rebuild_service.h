@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "server/calls/call_service.h"
 #include "server/calls/gate.h"
@@ -10,7 +11,9 @@
 
 namespace causeway::server {
 
+// `leads`: the answer to those who ask who leads, where the state says so; nothing: that is known once it is rebuilt.
 // `rebuild` and `gate` outlive the service.
-std::unique_ptr<CallService> NewRebuildService(Rebuild* rebuild, Gate* gate);
+std::unique_ptr<CallService> NewRebuildService(Rebuild* rebuild, Gate* gate,
+                                               const std::optional<v1::RunDescription>& leads);
 
 }  // namespace causeway::server

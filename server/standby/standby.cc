@@ -91,13 +91,18 @@ std::unique_ptr<CoordinatorCalls> NewCoordinatorCalls(const transport::ClientFla
   return std::make_unique<OthersOverGrpc>(client, run);
 }
 
-absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& state_dir, const std::string& own,
-                                                             const std::optional<core::Address>& standby_of,
-                                                             CoordinatorCalls& others, bool again) {
+absl::StatusOr<std::optional<Elsewhere>> LeaderElsewhere(const std::string& state_dir, const std::string& own,
+                                                         const std::optional<core::Address>& standby_of,
+                                                         CoordinatorCalls& others, bool again) {
   ASSIGN_OR_RETURN(std::optional<StandbyNote> note, ReadStandbyNote(state_dir));
   const bool promoted = note && note->promoted;
-  if (!promoted && standby_of && (note || StateLog::Files(state_dir).Numbers().empty())) return standby_of;
-  if (!promoted && note) return core::ParseAddress("standby.json", note->leader);  // a copy: it stays one
+  if (!promoted && standby_of && (note || StateLog::Files(state_dir).Numbers().empty())) {
+    return Elsewhere{*standby_of};
+  }
+  if (!promoted && note) {  // a copy: it stays one
+    ASSIGN_OR_RETURN(core::Address leader, core::ParseAddress("standby.json", note->leader));
+    return Elsewhere{std::move(leader)};
+  }
   ASSIGN_OR_RETURN(const KnownStandbys known, ReadKnownStandbys(state_dir));
   if (!promoted && !standby_of && known.addresses.empty()) return std::nullopt;
   uint64_t mark = 0;
@@ -117,7 +122,7 @@ absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& 
                  asked->leader->Text());
     note->promoted = false;
     RETURN_IF_ERROR(WriteStandbyNote(state_dir, *note));
-    return asked->leader;
+    return Elsewhere{*asked->leader, /*is_later=*/true};
   }
   const auto level = again ? spdlog::level::debug : spdlog::level::warn;
   bool takes_back = false;
@@ -127,7 +132,7 @@ absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& 
     const transport::Asked asked = answered.ok() ? *answered : transport::Asked{.silent = addresses};
     if (asked.leader && !IsAnother(asked.lineage, asked.epoch, last)) {
       spdlog::log(level, "the standby at {} leads the run: this coordinator becomes its standby", asked.leader->Text());
-      return asked.leader;
+      return Elsewhere{*asked.leader, asked.epoch > last.epoch};
     }
     if (asked.leader) {
       spdlog::warn("{} leads a run of lineage {}, which is not that of {}: it is not followed", asked.leader->Text(),
@@ -136,7 +141,7 @@ absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& 
     if (asked.seen > last.epoch) {
       spdlog::log(level, "{} has seen epoch {} of the run, this directory {}: waits until that one leads",
                   asked.latest->Text(), asked.seen, last.epoch);
-      return asked.latest;
+      return Elsewhere{*asked.latest, /*is_later=*/true};
     }
     const auto heir = asked.marks.find(known.handed_to);
     takes_back = heir != asked.marks.end() && heir->second < known.handed_at;
@@ -144,14 +149,14 @@ absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& 
       ASSIGN_OR_RETURN(const core::Address to, core::ParseAddress("standbys.json", known.handed_to));
       spdlog::log(level, "the run was handed over to {}, which does not lead: waits for it, or for causewayctl promote",
                   known.handed_to);
-      return to;
+      return Elsewhere{to};
     }
     if (asked.silent.empty()) continue;
     spdlog::log(level,
                 "the standby at {} does not answer, and may lead: waits for the run's sites, for it, or for "
                 "causewayctl promote --at={} --leader_is_stopped",
                 asked.silent.front().Text(), own);
-    return asked.silent.front();
+    return Elsewhere{asked.silent.front()};
   }
   if (takes_back) {
     spdlog::warn("{} has not heard that the run was handed over to it: leads on", known.handed_to);
@@ -194,7 +199,8 @@ void Waiting::SiteLooks(const core::SiteId& site, uint64_t epoch, int64_t now_ms
   if (seen_.size() <= core::kMaxSites || seen_.contains(site)) seen_[site] = {std::min(epoch, kMostEpoch), now_ms};
 }
 
-bool Waiting::AllLook(const std::set<core::SiteId>& sites, uint64_t epoch, int64_t now_ms) const {
+bool Waiting::MayLead(const std::set<core::SiteId>& sites, uint64_t epoch, int64_t now_ms) const {
+  if (sites.empty() || later_leads || OtherStarts(now_ms)) return false;
   return std::ranges::all_of(sites, [&](const core::SiteId& site) {
     const auto seen = seen_.find(site);
     return seen != seen_.end() && now_ms - seen->second.at_ms <= kSeenMs && seen->second.epoch <= epoch;
@@ -219,6 +225,7 @@ absl::StatusOr<std::unique_ptr<Standby>> Standby::Open(StandbyOptions options) {
 Standby::Standby(StandbyOptions options, std::unique_ptr<MirrorDirectory> directory)
     : options_(std::move(options)), directory_(std::move(directory)) {
   copied_.mirrored = directory_->mark().sequence;
+  waiting_.later_leads = options_.later_leads;
 }
 
 absl::Status Standby::Follow(const std::string& address, const std::string& grpc, const std::string& http) {
@@ -300,7 +307,7 @@ absl::Status Standby::LeadIfDue() {
   }
   asks(false);
   const core::MutexLock lock(mutex_);
-  if (elsewhere.ok()) waiting_.target = *elsewhere;
+  if (elsewhere.ok() && *elsewhere) waiting_.Follow(**elsewhere);
   return elsewhere.status();
 }
 
@@ -407,10 +414,9 @@ absl::Status Standby::Receive(const v1::ReplicateReply& reply, v1::ReplicateMess
     return absl::OkStatus();
   }
   const MirrorPiece piece = PieceOf(reply);
-  if (piece.mark.sequence > 0 && directory_->mark().sequence == 0) {
-    spdlog::info("the first copy of {} is whole", options_.leader.Text());
-  }
+  const bool is_first = directory_->mark().sequence == 0;
   if (piece.mark.sequence > 0 || !piece.name.empty()) RETURN_IF_ERROR(directory_->Take(piece));
+  if (is_first && piece.mark.sequence > 0) spdlog::info("the first copy of {} is whole", options_.leader.Text());
   answer.set_mirrored(piece.mark.sequence);
   if (piece.mark.sequence > 0 && !unfit) {  // a dry start
     unfit = std::string(directory_->CheckStart(options_.start(), piece.mark.sequence, /*handed_over=*/true).message());
@@ -556,8 +562,7 @@ void Standby::Joins(const v1::Context& context) {
     if (!core::IsValidName(context.site()) || stopping_) return;
     const int64_t now_ms = clock_.NowMs();
     waiting_.SiteLooks(context.site(), context.epoch(), now_ms);
-    if (last_.sites.empty() || directory_->is_copy() || waiting_.OtherStarts(now_ms)) return;
-    if (!waiting_.AllLook(last_.sites, last_.epoch, now_ms)) return;
+    if (directory_->is_copy() || !waiting_.MayLead(last_.sites, last_.epoch, now_ms)) return;
     if (std::exchange(stopping_, true)) return;
     if (context_ != nullptr) options_.others->Cancel(*context_);
     changed_.NotifyAll();

@@ -45,13 +45,17 @@ class CoordinatorCalls {
 };
 std::unique_ptr<CoordinatorCalls> NewCoordinatorCalls(const transport::ClientFlags& client, const core::RunId& run);
 
+struct Elsewhere {
+  core::Address address;
+  bool is_later = false;  // another coordinator has led, for certain, in a later epoch than this directory knows
+};
 // Another coordinator that leads, or may lead, the run of this state directory, so that a start must follow it; nothing:
 // the start may lead. `standby_of`: whom it is to follow, unless the directory has led since, or was promoted: a
 // supervisor starts the same command again. Asks that one and the standbys that the directory knows, except `own`, for
 // up to 20 s. `again`: it waits, and has said why.
-absl::StatusOr<std::optional<core::Address>> LeaderElsewhere(const std::string& state_dir, const std::string& own,
-                                                             const std::optional<core::Address>& standby_of,
-                                                             CoordinatorCalls& others, bool again = false);
+absl::StatusOr<std::optional<Elsewhere>> LeaderElsewhere(const std::string& state_dir, const std::string& own,
+                                                         const std::optional<core::Address>& standby_of,
+                                                         CoordinatorCalls& others, bool again = false);
 
 // For a coordinator that leads: while no standby is connected, it asks those that it has known, every 5 s, whether one
 // leads in a later term; then this one has been deposed, as after a machine that hung. Calls `deposed` once, on its
@@ -80,15 +84,20 @@ class Waiting {
   static constexpr int64_t kSeenMs = 20'000;    // sites that look for their leader come again within this time
 
   void SiteLooks(const core::SiteId& site, uint64_t epoch, int64_t now_ms);
-  // Whether all of these sites look for their leader, and none has seen a later epoch.
-  bool AllLook(const std::set<core::SiteId>& sites, uint64_t epoch, int64_t now_ms) const;
+  // All of these sites look for their leader, none has seen a later epoch, and no other coordinator is known to lead.
+  bool MayLead(const std::set<core::SiteId>& sites, uint64_t epoch, int64_t now_ms) const;
   uint64_t latest() const;  // the latest epoch that a site has seen
 
+  void Follow(const Elsewhere& leader) {
+    target = leader.address;
+    later_leads = later_leads || leader.is_later;
+  }
   // Whether another coordinator has asked a moment ago if it may lead.
   bool OtherStarts(int64_t now_ms) const { return now_ms - other_ms < kStartsMs; }
   int64_t other_ms = -kStartsMs;        // when it did
   bool asks = false;                    // this one does: another one that does so as well gets no answer
   std::optional<core::Address> target;  // the one that it follows now; nothing: its first leader
+  bool later_leads = false;             // one has led in a later epoch: no site's word suffices
 
  private:
   struct Seen {
@@ -101,6 +110,7 @@ class Waiting {
 struct StandbyOptions {
   std::string state_dir;
   core::Address leader;
+  bool later_leads = false;            // Elsewhere::is_later
   CoordinatorCalls* others = nullptr;  // outlive it
   core::RunId run_id;
   std::string run_config;  // run.yaml's, for sites that come before the first copy

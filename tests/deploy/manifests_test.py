@@ -21,7 +21,6 @@ BINARIES = os.environ.get("CAUSEWAY_BIN_DIR")
 PORTS = {"listen": 7077, "http": 7078, "health": 7079}  # of the coordinator, everywhere
 HTTP_PATHS = {"/healthz", "/readyz"}  # live_test.py asks the real coordinator for these
 RENDEZVOUS_PORT = 29500  # of rank 0, for ranks in several pods
-TORCH_FILES = [DEPLOY / "torch.compose.yaml", DEPLOY / "k8s" / "torch-ranks.yaml"]  # whose ranks are a PyTorch script
 
 
 def help_flags(program):

@@ -16,6 +16,7 @@ a deadline. When a test fails, the ends of its programs' logs are printed; no pr
 import concurrent.futures
 import contextlib
 import copy
+import http.client
 import itertools
 import json
 import os
@@ -213,7 +214,7 @@ class Run:
         try:
             with urllib.request.urlopen(f"http://{self.http}/status", timeout=DEADLINE_S) as answer:
                 return json.load(answer)
-        except OSError:
+        except (OSError, http.client.HTTPException):  # or it ended amid its answer
             return None
 
     def site(self, name):
@@ -256,7 +257,8 @@ class Run:
 
     def newest(self):
         """The version of the fragment that is ahead."""
-        return max((fragment["version"] for fragment in self.status()["fragments"]), default=-1)
+        fragments = (self.status() or {}).get("fragments", [])
+        return max((fragment["version"] for fragment in fragments), default=-1)
 
     def control(self, command, *flags):
         """causewayctl COMMAND."""
@@ -288,6 +290,7 @@ class DigestBook:
     def __init__(self):
         self.committed = {}  # (fragment, version): digest
         self.reported = {}  # (site, fragment, version): digest
+        self.last = {"fragments": [], "sites": []}
 
     def note(self, status):
         """Adds what this status says, and raises if a site's digest is not the coordinator's of the same version."""
@@ -306,15 +309,14 @@ class DigestBook:
         """Adds what a run's status says now, and returns it; of versions between two looks its journal has digests."""
         rows = run.journal("SELECT fragment, version, digest FROM rounds WHERE digest IS NOT NULL")
         self.committed |= {(fragment, version): digest for fragment, version, digest in rows}
-        status = self.last = run.status()
-        self.note(status)
-        return status
+        self.last = run.status() or self.last
+        self.note(self.last)
+        return self.last
 
     def until_done(self, run):
         """Adds what the run's statuses say until all its sites have ended well; returns the last one."""
         while any(worker.running() for worker in run.workers.values()):
-            if run.status():
-                self.note_run(run)
+            self.note_run(run)
             time.sleep(0.02)
         run.await_done()
         return self.note_run(run)

@@ -14,6 +14,15 @@ from test_shards import Shard, ShardedRun
 SEED = 11
 
 
+def whole(run):
+    """The addresses of the run's standbys that have all."""
+    return [one["address"] for one in (run.status() or {}).get("standbys", []) if one["whole"]]
+
+
+def leads(standby):
+    return (standby.status() or {}).get("fragments")
+
+
 class StandbyTest(EndToEndTest):
     def with_standby(self, config):
         """A run whose leader has a standby that has all, and sites that know both addresses."""
@@ -35,13 +44,13 @@ class StandbyTest(EndToEndTest):
             return code == DONE
 
         eventually(promoted, "the standby is promoted")
-        eventually(lambda: standby.status() and standby.status().get("fragments"), "the standby leads")
+        eventually(lambda: leads(standby), "the standby leads")
 
     def test_a_run_whose_leader_is_gone_with_its_directory_goes_on_at_its_standby(self):
         run, standby = self.with_standby(config_of(run={"steps": 300}))
-        eventually(lambda: run.newest() >= 3 and "is whole" in standby.coordinator.log(), "rounds, and a first copy")
-        (shown,) = run.status()["standbys"]
-        self.assertEqual((shown["address"], shown["connected"], shown["whole"]), (standby.grpc, True, True))
+        eventually(lambda: run.newest() >= 3 and whole(run) == [standby.grpc], "rounds, and a first copy")
+        self.assertTrue(run.status()["standbys"][0]["connected"])
+        self.assertIn("is whole", standby.coordinator.log())
         self.assertEqual((standby.status()["role"], standby.status()["standby_of"]), ("standby", run.grpc))
         time.sleep(random.Random(SEED).uniform(0, 0.1))  # waits for nothing: a moment within the next rounds
         code, said = self.promote(standby, "--leader_is_stopped")
@@ -78,7 +87,7 @@ class StandbyTest(EndToEndTest):
         self.assertEqual(code, DONE, said)
         self.assertEqual(leader.wait(), DONE, leader.log())
         self.assertIn("handed over to " + standby.grpc, leader.log())
-        eventually(lambda: standby.status() and standby.status().get("fragments"), "the standby leads")
+        eventually(lambda: leads(standby), "the standby leads")
         self.goes_on_at(standby, run)
         undisturbed.await_done()
         for site in SITES:
@@ -90,7 +99,7 @@ class StandbyTest(EndToEndTest):
         run.start_coordinator()
         standby = run.standby()
         standby.start_coordinator(f"--standby_of={run.grpc}")
-        eventually(lambda: any(one["whole"] for one in run.status()["standbys"]), "a first copy")
+        eventually(lambda: whole(run), "a first copy")
         run.start_workers(*SITES)
         eventually(lambda: run.newest() >= 3, "rounds")
         run.coordinator.kill()
@@ -133,13 +142,13 @@ class StandbyTest(EndToEndTest):
 
     def test_a_command_is_answered_when_the_standby_has_it_or_says_so(self):
         run, standby = self.with_standby(config_of(run={"steps": 5000}))
-        eventually(lambda: run.newest() >= 3 and any(one["whole"] for one in run.status()["standbys"]), "a first copy")
+        eventually(lambda: run.newest() >= 3 and whole(run), "a first copy")
         noted = "not copied yet to the standby at " + standby.grpc
         self.assertNotIn(noted, self.ctl(run, "set", "outer.lr=0.6"))
         standby.stop_coordinator()
         moved = standby.grpc.replace("127.0.0.1", "localhost")
         standby.start_coordinator(f"--standby_of={run.grpc}", f"--advertise={moved}")
-        eventually(lambda: [one["address"] for one in run.status()["standbys"] if one["whole"]] == [moved], "it has moved")
+        eventually(lambda: whole(run) == [moved], "it has moved")
         standby.grpc, noted = moved, "not copied yet to the standby at " + moved
         standby.coordinator.send(signal.SIGSTOP)
         self.assertIn(noted, self.ctl(run, "set", "outer.lr=0.5"))
@@ -167,7 +176,7 @@ class StandbyTest(EndToEndTest):
         self.promote_when_silent(standby)
         standby.coordinator.kill()
         standby.start_coordinator(f"--standby_of={run.grpc}")
-        eventually(lambda: "leads again" in standby.coordinator.log(), "all sites have come")
+        eventually(lambda: "leads again" in standby.coordinator.log() and leads(standby), "all sites have come")
         run.grpc, run.http, run.coordinator = standby.grpc, standby.http, standby.coordinator
         DigestBook().until_done(run)
 
@@ -175,13 +184,12 @@ class StandbyTest(EndToEndTest):
         run, standby = self.with_standby(config_of(run={"steps": 1000}))
         second = run.standby("second")
         second.start_coordinator(f"--standby_of={run.grpc}")
-        eventually(lambda: sum(one["whole"] for one in run.status()["standbys"]) == 2 and run.newest() >= 3, "two copies")
+        eventually(lambda: len(whole(run)) == 2 and run.newest() >= 3, "two copies")
         run.coordinator.kill()
         self.promote_when_silent(standby)
         code, said = self.promote(second, "--leader_is_stopped")
         self.assertEqual(code, REFUSED, said)
-        eventually(lambda: any(one["address"] == second.grpc and one["whole"] for one in standby.status()["standbys"]),
-                   "the second standby follows the first")
+        eventually(lambda: second.grpc in whole(standby), "the second standby follows the first")
         self.goes_on_at(standby, run)
 
     def test_a_leader_that_is_started_again_leads_where_its_standby_says_that_it_does_not(self):
@@ -196,28 +204,49 @@ class StandbyTest(EndToEndTest):
 
     def test_sites_come_to_a_leader_that_rebuilds_though_its_standby_answers_meanwhile(self):
         run, standby = self.with_standby(config_of(run={"steps": 400}))
-        eventually(lambda: run.newest() >= 3 and "is whole" in standby.coordinator.log(), "rounds, and a first copy")
+        eventually(lambda: run.newest() >= 3 and whole(run), "rounds, and a first copy")
         run.coordinator.kill()
         shutil.rmtree(run.state_dir)
         run.start_coordinator("--rebuild_from_sites")
         eventually(lambda: run.newest() >= 5, "it is rebuilt, and rounds go on")
 
     def test_a_leader_that_is_started_again_after_a_promotion_becomes_the_standby(self):
-        run, standby = self.with_standby(config_of(run={"steps": 400}))
+        run, standby = self.with_standby(config_of(run={"steps": 600}))
         eventually(lambda: run.newest() >= 3, "rounds")
         run.coordinator.kill()
         self.promote_when_silent(standby)
+        eventually(lambda: standby.site("eu").get("up_bytes"), "a site has seen that the standby leads")
+        self.is_followed_by(standby, self.started_again(run), run)
+
+    def started_again(self, run):
         former = run.standby("former")
         former.state_dir, former.grpc, former.http = run.state_dir, run.grpc, run.http
         former.start_coordinator()
-        eventually(lambda: "leads the run" in former.coordinator.log(), "it hears that the standby leads")
-        eventually(lambda: "is whole" in former.coordinator.log() or (former.state_dir / "standby.json").exists(),
-                   "it copies")
-        eventually(lambda: [other["address"] for other in standby.status()["standbys"] if other["whole"]] == [former.grpc],
-                   "the former leader is the standby")
+        return former
+
+    def is_followed_by(self, standby, former, run):
+        eventually(lambda: whole(standby) == [former.grpc], "the former leader is the standby")
         self.goes_on_at(standby, run)
         self.assertEqual(former.status()["role"], "standby")
         former.stop_coordinator()
+
+    def test_a_promoted_standby_says_that_it_leads_while_it_completes_its_state(self):
+        run, standby = self.with_standby(config_of(run={"steps": 600}))
+        eventually(lambda: run.newest() >= 3 and whole(run), "rounds, and a first copy")
+        standby.coordinator.kill()
+        version = run.newest()
+        eventually(lambda: run.newest() > version + 1, "rounds that the standby lacks")
+        run.coordinator.kill()
+        for site in ("asia", "us"):
+            run.workers[site].send(signal.SIGSTOP)
+        standby.start_coordinator(f"--standby_of={run.grpc}")
+        self.promote_when_silent(standby)
+        eventually(lambda: "eu shows what it holds" in standby.coordinator.log(), "it completes its state")
+        former = self.started_again(run)
+        self.assertIn(f"the standby at {standby.grpc} leads the run", former.coordinator.log())
+        for site in ("asia", "us"):
+            run.workers[site].send(signal.SIGCONT)
+        self.is_followed_by(standby, former, run)
 
     def test_a_leader_whose_standby_is_silent_leads_once_all_its_sites_have_come(self):
         run, standby = self.with_standby(config_of(run={"steps": 300}))
@@ -225,7 +254,7 @@ class StandbyTest(EndToEndTest):
         standby.coordinator.kill()
         run.coordinator.kill()
         run.start_coordinator()
-        eventually(lambda: "leads again" in run.coordinator.log(), "all sites have come")
+        eventually(lambda: "leads again" in run.coordinator.log() and leads(run), "all sites have come")
         DigestBook().until_done(run)
         run.stop_coordinator()
 
@@ -246,7 +275,7 @@ class ShardsTest(EndToEndTest):
             run.start_worker(site, f"--coordinator={','.join(both)}")
         for i, standby in enumerate(standbys):
             run.await_rounds(2 + max(run.versions().values(), default=0))
-            eventually(lambda: any(one["whole"] for one in run.shards[i].status()["standbys"]), "a first copy")
+            eventually(lambda: whole(run.shards[i]), "a first copy")
             run.shards[i].coordinator.kill()
             shutil.rmtree(run.shards[i].state_dir)
             StandbyTest.promote_when_silent(self, standby)

@@ -348,9 +348,10 @@ std::string CoordinatorProgram::Main(const std::shared_ptr<Process>& process) {
 
 // Until it is promoted: then there is no reason to end.
 std::string CoordinatorProgram::StandBy(const std::shared_ptr<Process>& process, server::Gate& gate,
-                                        const core::Address& leader, server::CoordinatorCalls& calls) {
+                                        const server::Elsewhere& leader, server::CoordinatorCalls& calls) {
   const auto standby = server::Standby::Open({.state_dir = disk().path(),
-                                              .leader = leader,
+                                              .leader = leader.address,
+                                              .later_leads = leader.is_later,
                                               .others = &calls,
                                               .run_id = config_.run_id,
                                               .run_config = serialized_,

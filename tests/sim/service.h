@@ -152,7 +152,7 @@ class CoordinatorProgram final : public Program {
   void Forget() override;
   void Crash() override;
   std::string Refused(const absl::Status& status, const Disk::Contents& before) const;
-  std::string StandBy(const std::shared_ptr<Process>& process, server::Gate& gate, const core::Address& leader,
+  std::string StandBy(const std::shared_ptr<Process>& process, server::Gate& gate, const server::Elsewhere& leader,
                       server::CoordinatorCalls& calls);
   std::string Lead(const std::shared_ptr<Process>& process, server::Gate& gate, server::CoordinatorCalls& calls);
   server::JournalOptions Options() const;

@@ -49,13 +49,6 @@ def setup(**given):
     return settings
 
 
-def codec_setup(codec, beta_up=None, beta_down=None, **given):
-    """Both legs with one codec; feedback as the first stage has it unless said otherwise."""
-    default = 0.0 if bits(codec) in (1, 32) else 1.0
-    return setup(up=codec, down=codec, beta_up=default if beta_up is None else beta_up,
-                 beta_down=default if beta_down is None else beta_down, **given)
-
-
 def bits(codec):
     """Bits of a value, without scales."""
     known = {"float32": 32, "bfloat16": 16, "int8": 8, "int4": 4, "e3m0": 4, "rotated_lm4": 4, "rotated_lm2": 2,

@@ -52,11 +52,6 @@ class Parts:
     def bench(self, name, folder, *flags):
         return Command([sys.executable, BENCH / "run", name, f"--out={folder}", *flags])
 
-    def python_for(self, what):
-        if self.tools.python is None:
-            raise ValueError(f"{what}: expected a Python with PyTorch{' that sees the card' if self.on_card else ''}, found none: --python=PYTHON")
-        return self.tools.python
-
     def gpu_train(self, folder, models, *flags, torch=True):
         models = models if self.on_card else ["tiny"]
         peer = [f"--python={self.tools.python}"] if torch and self.tools.python else []

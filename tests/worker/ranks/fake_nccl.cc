@@ -29,6 +29,7 @@
 
 #include "tests/worker/ranks/fake_nccl_memory.h"
 #include "tests/worker/ranks/fake_stream.h"
+#include "tests/worker/ranks/nccl_functions.h"
 #include "worker/ranks/nccl_communicator.h"
 
 namespace {
@@ -206,7 +207,7 @@ NcclResult Close(NcclComm* comm) {
 
 #define EXPORTED __attribute__((visibility("default")))
 // The product's declaration of a function is the one here.
-#define FITS(name, member) static_assert(std::is_same_v<decltype(&name), decltype(NcclApi::member)>)
+#define FITS(name, member) static_assert(std::is_same_v<decltype(&name), decltype(NcclApi::member)>);
 
 extern "C" {
 
@@ -330,7 +331,7 @@ EXPORTED NcclResult ncclBroadcast(const void* send, void* receive, size_t count,
 EXPORTED NcclResult ncclSend(const void* bytes, size_t count, NcclType type, int peer, NcclComm* comm, void* stream) {
   return Pass({.from = static_cast<const std::byte*>(bytes), .size = BytesOf(count, type), .peer = peer}, comm, stream);
 }
-FITS(ncclSend, send);
+FITS(ncclSend, send)
 #endif
 
 EXPORTED NcclResult ncclRecv(void* bytes, size_t count, NcclType type, int peer, NcclComm* comm, void* stream) {
@@ -357,19 +358,4 @@ EXPORTED const char* ncclGetLastError(NcclComm*) { return "from the fake NCCL"; 
 
 }  // extern "C"
 
-FITS(ncclGetVersion, get_version);
-FITS(ncclGetUniqueId, get_unique_id);
-FITS(ncclCommInitRankConfig, init_rank_config);
-FITS(ncclCommGetAsyncError, get_async_error);
-FITS(ncclCommAbort, abort);
-FITS(ncclCommFinalize, finalize);
-FITS(ncclCommDestroy, destroy);
-FITS(ncclAllReduce, all_reduce);
-FITS(ncclReduceScatter, reduce_scatter);
-FITS(ncclAllGather, all_gather);
-FITS(ncclBroadcast, broadcast);
-FITS(ncclRecv, receive);
-FITS(ncclGroupStart, group_start);
-FITS(ncclGroupEnd, group_end);
-FITS(ncclGetErrorString, get_error_string);
-FITS(ncclGetLastError, get_last_error);
+EACH_NCCL_FUNCTION(FITS)

@@ -1,6 +1,7 @@
 // The product's own declarations of NCCL (worker/ranks/nccl_communicator.h) against those of nccl.h, where that is.
 #include <gtest/gtest.h>
 
+#include "tests/worker/ranks/nccl_functions.h"
 #include "worker/ranks/nccl_communicator.h"
 
 #if __has_include(<nccl.h>) && __has_include(<cuda_runtime.h>)
@@ -64,25 +65,9 @@ struct OursOf<Result (*)(Arguments...)> {
 };
 
 #define FITS(name, member) \
-  static_assert(std::is_same_v<OursOf<decltype(&name)>::Type, decltype(NcclApi::member)>, "other prototype: " #name)
-FITS(ncclGetVersion, get_version);
-FITS(ncclGetUniqueId, get_unique_id);
-FITS(ncclCommInitRankConfig, init_rank_config);
-FITS(ncclCommGetAsyncError, get_async_error);
-FITS(ncclCommAbort, abort);
-FITS(ncclCommFinalize, finalize);
-FITS(ncclCommDestroy, destroy);
-FITS(ncclAllReduce, all_reduce);
-FITS(ncclReduceScatter, reduce_scatter);
-FITS(ncclAllGather, all_gather);
-FITS(ncclBroadcast, broadcast);
-FITS(ncclSend, send);
-FITS(ncclRecv, receive);
-FITS(ncclGroupStart, group_start);
-FITS(ncclGroupEnd, group_end);
-FITS(ncclGetErrorString, get_error_string);
-FITS(ncclGetLastError, get_last_error);
-#undef FITS
+  static_assert(std::is_same_v<OursOf<decltype(&name)>::Type, decltype(NcclApi::member)>, "other prototype: " #name);
+EACH_NCCL_FUNCTION(FITS)
+FITS(ncclSend, send)
 
 static_assert(sizeof(NcclResult) == sizeof(ncclResult_t) && sizeof(NcclType) == sizeof(ncclDataType_t) &&
               sizeof(NcclReduction) == sizeof(ncclRedOp_t));
