@@ -75,7 +75,7 @@ void GradientExchange::Begin(bool sums) {
   sums_ = sums;
   head_added_ = false;
   reduced_.clear();
-  if (ranks_) ranks_->Begin(together_);
+  if (ranks_) ranks_->Begin(sums ? together_ : std::span<float>());
 }
 
 void GradientExchange::Final(int tensor) {

@@ -13,6 +13,7 @@ void GradientBuckets::Begin(std::span<float> gradients) {
   reduced_from_ = std::ssize(gradients);
   last_ = 0;
   narrow_sent_ = 0;
+  if (gradients.empty()) narrow_ = {};
 }
 
 void GradientBuckets::FinalFrom(int64_t first) {

@@ -41,7 +41,7 @@ class GradientBuckets {
         bucket_values_(bytes / static_cast<int64_t>(sizeof(float))),
         crossing_(crossing) {}
 
-  // A step's gradients, none of which is final yet. They stay until Finish.
+  // A step's gradients, none of which is final yet. They stay until Finish. Empty: none cross from now on.
   void Begin(std::span<float> gradients);
   // The values from `first` on are final: reduces the full buckets.
   void FinalFrom(int64_t first);
