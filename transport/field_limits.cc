@@ -53,6 +53,7 @@ constexpr FieldLimit kLimits[] = {
 
     Anything("DescribeRequest.context"),
     Anything("DescribeRequest.starts"),
+    Anything("DescribeRequest.who_leads"),
     Anything("KeepFileRequest.context"),
     Many(kFiles, Anything("KeepFileRequest.files")),
     Text("KeepFileRequest.name", kName),

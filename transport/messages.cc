@@ -1,5 +1,7 @@
 #include "transport/messages.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 
@@ -252,8 +254,9 @@ core::SettingsRevision FromProto(const v1::SettingsRevision& message) {
 
 std::vector<core::SettingsRevision> FromProto(
     const google::protobuf::RepeatedPtrField<v1::SettingsRevision>& messages) {
-  std::vector<core::SettingsRevision> revisions;
-  for (const v1::SettingsRevision& message : messages) revisions.push_back(FromProto(message));
+  std::vector<core::SettingsRevision> revisions;  // at most as many as are sent, whatever comes
+  const auto count = std::min<std::ptrdiff_t>(messages.size(), core::SettingsChain::kMost);
+  for (auto at = messages.end() - count; at != messages.end(); ++at) revisions.push_back(FromProto(*at));
   return revisions;
 }
 
