@@ -17,12 +17,9 @@ def with_rclone(remote):
     return f'cd "$CAUSEWAY_COPY_DIR" && rclone copy files "{remote}/files" && rclone copy sets "{remote}/sets"'
 
 
-LONG = {"run": {"steps": 5000}, "checkpoint": {"every_rounds": 2}}
-
-
 class CopiesTest(EndToEndTest):
-    def start(self, hook, config=None):
-        run = self.new_run(config or config_of(**LONG))
+    def start(self, hook):
+        run = self.new_run(config_of(run={"steps": 5000}, checkpoint={"every_rounds": 2}))
         self.copies = run.folder / "copies"
         run.start_coordinator(f"--copy_to={self.copies}", f"--copy_hook={hook}")
         run.start_workers(*SITES)
@@ -36,7 +33,7 @@ class CopiesTest(EndToEndTest):
 
     def lose_and_restore(self, hook, fetch, *flags):
         """The coordinator's machine goes with all that is on it; another takes the run up from what `fetch` brings."""
-        run = self.start(hook, config_of(run={"steps": 500}, checkpoint={"every_rounds": 2}))
+        run = self.start(hook)
         eventually(lambda: run.newest() >= 5 and run.status()["copies"]["sent"], "rounds and a hook")
         self.assertEqual(self.failure(run), "")
         run.coordinator.send(signal.SIGSTOP)
@@ -52,8 +49,8 @@ class CopiesTest(EndToEndTest):
         eventually(lambda: min(version for site in run.status()["sites"] or [{"digests": {}}]
                                for version in [anchor["version"] for anchor in site["digests"].values()] or [-1]) > lost,
                    "all sites are beyond what is made again")
-        DigestBook().until_done(run)
-        run.stop_coordinator()  # which makes a last copy, and waits for its hook
+        DigestBook().await_agreement(run, SITES, lost)
+        run.stop_all()  # the coordinator makes a last copy, and waits for its hook
         self.assertIn(self.sets(self.copies)[-1], self.sets_after(fetch))
 
     def remove(self, *folders):
@@ -113,11 +110,13 @@ class CopiesTest(EndToEndTest):
         run.stop_all()
 
     def test_a_hook_that_hangs_holds_no_round_and_the_coordinator_waits_for_it(self):
-        run = self.start("exec sleep 5")
+        go = self.folder / "go"
+        run = self.start(f"until [ -e {go} ]; do sleep 0.1; done; sleep 1")
         eventually(lambda: self.sets(self.copies), "a set")
         newest = run.newest()
         eventually(lambda: run.newest() > newest + 6, "rounds go on")
         self.assertEqual(len(self.sets(self.copies)), 1)
+        go.touch()
         run.stop_all()
         self.assertEqual(len(self.sets(self.copies)), 2)
 

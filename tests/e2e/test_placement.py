@@ -59,8 +59,8 @@ class PlacementTest(EndToEndTest):
                 return json.loads(answer.read())
         return {"fragments": [], "sites": []}
 
-    def prepare(self, *flags, standby_of=""):
-        (self.folder / "run.yaml").write_text(yaml_text(PLACED))
+    def prepare(self, *flags, standby_of="", steps=400):
+        (self.folder / "run.yaml").write_text(yaml_text(PLACED | {"run": CONFIG["run"] | {"steps": steps}}))
         names = [*SITES, f"{standby_of}-standby"]
         ports = free_ports(2 * len(names))
         self.ports, self.http = (dict(zip(names, part)) for part in (ports[:len(names)], ports[len(names):]))
@@ -93,7 +93,7 @@ class PlacementTest(EndToEndTest):
 
     def test_one_command_a_site_runs_it_and_a_site_that_is_lost_and_back_changes_no_bit(self):
         expected = self.undisturbed()
-        self.prepare("--insecure")
+        self.prepare("--insecure", steps=CONFIG["run"]["steps"])
         programs = {site: self.start(site) for site in SITES}
         eventually(lambda: len(f := self.status("asia")["fragments"]) == 6 and min(one["version"] for one in f) >= 3,
                    "the first site's page shows all parts")
