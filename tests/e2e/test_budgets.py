@@ -39,10 +39,10 @@ class BudgetsTest(EndToEndTest):
         flags = [f"--{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
                  for name, value in options.items()]
         flood = self.program(run.folder, f"flood-{method}", "tests/e2e/grpc_flood", run.grpc, method,
-                             f"--seconds={seconds}", *flags)
+                             f"--seconds={seconds}", "--early=true", *flags)
         before = run.rounds()
-        self.assertEqual(flood.wait(), DONE, flood.log())
-        self.assertGreater(run.rounds(), before, "the run goes on")
+        self.assertEqual(flood.wait(seconds + 60), DONE, flood.log())
+        run.await_rounds(before + 1)  # the run goes on
         told = flood.lines()[0]
         return told | {"error": max(told["errors"], key=told["errors"].get)}
 
@@ -53,7 +53,7 @@ class BudgetsTest(EndToEndTest):
         run = self.start(f"--site_tokens={tokens}", worker_flags=[f"--token_file={token}"])
         idle = self.memory_mb(run, "VmRSS")
         for method in ("Control", "Upload", "Download", "GetHistory", "Show"):
-            told = self.flood(run, method, 2, connections=3, streams=64, messages=1, bytes=8_000_000)
+            told = self.flood(run, method, 20, connections=3, streams=64, messages=1, bytes=8_000_000)
             self.assertEqual(told["ended"], told["opened"], told)
             self.assertIn("no such call" if method == "Show" else "asks for a token", told["error"])
         self.assert_memory_stays(run, idle)
@@ -96,7 +96,7 @@ class BudgetsTest(EndToEndTest):
 
     def test_a_question_of_megabytes_is_refused(self):
         run = self.start()
-        told = self.flood(run, "GetHistory", 2, streams=4, messages=1, bytes=1_000_000)
+        told = self.flood(run, "GetHistory", 20, streams=4, messages=1, bytes=1_000_000)
         self.assertEqual(told["ended"], 4)
         self.assertIn("expected a message of at most 65536 bytes, got 1000000", told["error"])
         run.stop_all()
@@ -113,13 +113,13 @@ class BudgetsTest(EndToEndTest):
                  "progress.eval_versions[1024]: expected at most 1024, got more"),
                 ("fragments", "progress { " + "fragments { fragment: 1 } " * 200_000 + "}",
                  "progress.fragments[1024]: expected at most 1024, got more")):
-            told = self.flood(run, "Control", 1, first=join, message=messages.site(name, message), reads="true")
+            told = self.flood(run, "Control", 20, first=join, message=messages.site(name, message), reads="true")
             self.assertIn(told_of, told["error"])
         upload = messages.encode("upload", "UploadMessage", f"header {{ {messages.context()} tokens: {1 << 62} steps: 1 }}")
-        self.assertEqual(self.flood(run, "Upload", 1, first=upload, messages=0, reads="true")["ended"], 1)
+        self.assertEqual(self.flood(run, "Upload", 20, first=upload, messages=0, reads="true")["ended"], 1)
         for name, changed in (("text", {"more": f'software_version: "{text}"'}),
                               ("huge", {"manifest": messages.manifest_text([("w", [1 << 20, 1 << 20])])})):
-            told = self.flood(run, "Control", 1, first=messages.join(name=name, **changed), messages=0, reads="true")
+            told = self.flood(run, "Control", 20, first=messages.join(name=name, **changed), messages=0, reads="true")
             self.assertEqual(told["ended"], 1, told)
         self.assertIn("the model differs from the run's at tensor 0", run.coordinator.log())
         self.assert_memory_stays(run, idle)
@@ -145,7 +145,7 @@ class BudgetsTest(EndToEndTest):
         run = self.start()
         messages = Messages(run.folder, "e2e", [("t0", [1000])])
         bye = messages.site("bye", 'leave { reason: "bye" }')
-        told = self.flood(run, "Control", 50, streams=MOST_NAMES, reads="true", early="true", message=bye,
+        told = self.flood(run, "Control", 150, streams=MOST_NAMES, reads="true", message=bye,
                           first=[messages.join(f"name-{i}") for i in range(MOST_NAMES)])
         self.assertEqual(told["ended"], MOST_NAMES, told)
         run.start_worker("b")
@@ -154,7 +154,7 @@ class BudgetsTest(EndToEndTest):
 
     def test_questions_beyond_their_budget_are_refused_and_named(self):
         run = self.start()
-        told = self.flood(run, "GetStatus", 3, streams=2_000, messages=1)
+        told = self.flood(run, "GetStatus", 6, streams=2_000, messages=1)
         self.assertGreater(told["ended"], 1_700, "the others' answers wait to be read")
         self.assertIn("asks more than 10 questions a second", run.coordinator.log())
         for command in ("pause", "resume"):  # no questions

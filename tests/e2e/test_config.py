@@ -80,7 +80,7 @@ class ConfigTest(BadInputTest):
                                       sync={"sync_every": 20, "num_fragments": 2, "first_send": "offset"}))
         run.control("pause")
         run.start_worker("a")
-        eventually(lambda: run.rounds() == 0 and run.site("a"), "the site has brought the initial parameters")
+        eventually(lambda: run.newest() == 0, "the site has brought the initial parameters")
         program = self.run_program("causewayctl", "export", f"--coordinator={run.grpc}", f"--out={self.folder / 'early'}")
         self.assert_ends(program, DONE, "note: fragment 0 (t0 and others, 1 tensors) is in no round yet", "note: fragment 1 ")
         run.control("resume")

@@ -235,7 +235,7 @@ class TwoTest(FrontTest):
 
     def test_a_copy_of_a_sites_checkpoints_on_another_machine_waits_and_is_refused(self):
         run = self.new_run(synthetic({"a": 0.5}, [[10]], run={"steps": 0}, model={"step_ms": 5},
-                                     checkpoint={"every_rounds": 1}, membership={"lease_ms": 4000}))
+                                     checkpoint={"every_rounds": 1, "keep": 1000}, membership={"lease_ms": 4000}))
         run.start_coordinator()
         first = run.start_worker("a", f"--checkpoint_dir={self.folder}/one")
         eventually(lambda: list((self.folder / "one").glob("[0-9]*/sync.json")), "a checkpoint")

@@ -141,8 +141,8 @@ class TextsTest(BadInputTest):
         messages = Messages(run.folder, "e2e", [("t0", [10]), ("t1", [20])])
         reason = r"bye\033[2J\000\n[2026-01-01 00:00:00.000] [error] forged\342\200\256"
         leave = messages.site("leave", f'leave {{ reason: "{reason}" }}')
-        flood = self.program(run.folder, "flood", "tests/e2e/grpc_flood", run.grpc, "Control", "--seconds=1", "--reads=true",
-                             f"--first={messages.join()}", f"--message={leave}")
+        flood = self.program(run.folder, "flood", "tests/e2e/grpc_flood", run.grpc, "Control", "--seconds=20", "--early=true",
+                             "--reads=true", f"--first={messages.join()}", f"--message={leave}")
         self.assertEqual(flood.wait(), DONE, flood.log())
         shown = r"bye\x1b[2J\x00\n[2026-01-01 00:00:00.000] [error] forged\u202e"
         eventually(lambda: shown in run.coordinator.log(), "the coordinator's log has its reason")

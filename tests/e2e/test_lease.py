@@ -25,7 +25,7 @@ class LeaseTest(EndToEndTest):
         dropped = eventually(lambda: run.site("eu")["state"] == "gone" and run.site("eu"), "eu's lease ends")
         self.assertIn("not heard of for 600 ms (lease_ms)", dropped["reason"])
         run.await_rounds(run.rounds() + 3)  # the others go on
-        self.assertEqual(run.site("us")["state"], "training")
+        eventually(lambda: run.site("us")["state"] == "training", "us trains")
 
         run.workers["eu"].send(signal.SIGCONT)
         eventually(lambda: run.site("eu")["state"] == "training", "eu trains again")

@@ -46,7 +46,7 @@ class LostState(EndToEndTest):
         def all_have_snapshots():  # time and again: what the sites sent before they stood still arrives meanwhile
             rounds = run.journal(newest.format("rounds"))
             seen.append(rounds if rounds == run.journal(newest.format("snapshots")) else None)
-            return len(seen) >= 10 and seen[-1] and seen[-10:] == [seen[-1]] * 10
+            return len(seen) >= 50 and seen[-1] and seen[-50:] == [seen[-1]] * 50
 
         eventually(all_have_snapshots, "each newest version has its snapshot")
         run.coordinator.kill()

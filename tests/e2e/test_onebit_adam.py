@@ -95,7 +95,7 @@ class ReferenceTest(OnebitAdamTest):
 class RestoreTest(OnebitAdamTest):
     def killed(self, freeze_at, step, ranks_after=2):
         """Runs of a site that is undisturbed, and of one that is killed beyond that step and started again."""
-        config = config_of("a", 120, freeze_at, step_ms=5, membership={"min_sites": 1, "lease_ms": 30_000})
+        config = config_of("a", 120, freeze_at, step_ms=20, membership={"min_sites": 1, "lease_ms": 30_000})
         undisturbed, disturbed = self.start(config, {"a": 2}), self.start(config, {"a": 2})
 
         def saved():

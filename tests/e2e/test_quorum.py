@@ -146,7 +146,7 @@ class QuorumTest(EndToEndTest):
         self.live.stop_all()
 
     def test_a_coordinator_that_is_killed_comes_back_and_all_sites_go_on(self):
-        self.start(config_of(min_quorum=2, lease_ms=5000), *SITES)
+        self.start(config_of(min_quorum=2, lease_ms=20_000), *SITES)
         for _ in range(3):
             self.await_progress(*SITES)
             self.live.coordinator.kill()

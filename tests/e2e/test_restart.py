@@ -49,7 +49,7 @@ class CoordinatorRestartTest(EndToEndTest):
         disturbed.start_workers(*SITES)
         random_numbers = random.Random(SEED)
         total = 4 * 19  # commits of the whole run: 19 rounds of each fragment at least
-        at = sorted(random_numbers.sample(range(1, total - 8), RESTARTS))
+        at = sorted(random_numbers.sample(range(1, total - 30), RESTARTS))
         for commits in [0, *at]:  # the first while sites join
             self.restart_at_random(disturbed, commits, random_numbers)
         self.assertEqual(disturbed.status()["epoch"], RESTARTS + 2)

