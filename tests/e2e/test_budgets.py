@@ -135,7 +135,7 @@ class BudgetsTest(EndToEndTest):
         manifest = messages.manifest_text((f"{'n' * 380}{i}", [1]) for i in range(20_000))
         self.flood(run, "Control", 1, first=messages.join(), token=SITE, message=messages.site("bye", "leave { }"),
                    reads="true")
-        told = self.flood(run, "Control", 2, first=messages.join(name="long", manifest=manifest), messages=0, streams=4,
+        told = self.flood(run, "Control", 6, first=messages.join(name="long", manifest=manifest), messages=0, streams=4,
                           token=SITE, reads="true", again="true")
         self.assertIn("sends more than 8388608 bytes of manifests a second", told["error"])
         self.assertIn(("site_noisy", SITE), [(alarm["name"], alarm["site"]) for alarm in run.status()["alarms"]])
