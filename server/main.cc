@@ -339,13 +339,6 @@ absl::StatusOr<bool> RunFromStored(Serving& serving, const std::optional<std::st
   return lacks_its_end && result == ctl::kDone;
 }
 
-// A start that knows standbys asks them first.
-absl::StatusOr<std::optional<server::Elsewhere>> FindLeader(server::Listening& addresses,
-                                                            server::CoordinatorCalls& others) {
-  if (addresses.advertised.empty()) addresses.advertised = addresses.grpc.Text();
-  return server::LeaderElsewhere(absl::GetFlag(FLAGS_state_dir), addresses.advertised, addresses.leader, others);
-}
-
 // Keeps a copy of the leader's state until it is promoted. CANCELLED: a stop was requested.
 absl::Status StandBy(Serving& serving, const server::Elsewhere& leader) {
   server::Listening& addresses = serving.addresses;
@@ -418,7 +411,9 @@ int Run(const std::string& run_yaml, core::RunConfig config, server::Listening a
   const auto others = server::NewCoordinatorCalls(addresses.client, config.run_id);
   Serving serving{run_yaml, std::move(config), std::move(addresses), **gate, board, *others};
   int result = ctl::kDone;
-  const auto leader = FindLeader(serving.addresses, *others);
+  server::Listening& own = serving.addresses;
+  if (own.advertised.empty()) own.advertised = own.grpc.Text();
+  const auto leader = server::LeaderElsewhere(absl::GetFlag(FLAGS_state_dir), own.advertised, own.leader, *others);
   absl::Status promoted = leader.status();
   if (leader.ok() && *leader) promoted = StandBy(serving, **leader);
   absl::StatusOr<bool> again = false;

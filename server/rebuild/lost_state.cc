@@ -9,7 +9,6 @@
 #include "formats/settings.h"
 #include "server/rebuild/rebuild_service.h"
 #include "server/run/run_parts.h"
-#include "transport/messages.h"
 
 namespace causeway::server {
 namespace {
@@ -75,10 +74,7 @@ absl::StatusOr<std::string> CompleteFromSites(LostState& lost) {
   ASSIGN_OR_RETURN(own, ReadOwnState(*journal, lost.addresses.shard));
   if (own->fragments.empty()) own.reset();  // the disk has lost the model, too: all of it is the sites'
   v1::RunDescription leads;
-  leads.set_protocol(transport::kProtocol);
   leads.set_run_id(lost.config.run_id);
-  leads.set_shard(lost.addresses.shard.index);
-  leads.set_num_shards(lost.addresses.shard.count);
   leads.set_epoch(journal->identity().epoch);
   leads.set_lineage(journal->identity().lineage);
   const absl::StatusOr<std::string> done = TakeFromSites(lost, *journal, std::move(own), leads);

@@ -191,7 +191,7 @@ class PeopleTest(SecurityTest):
 
 
 class IntruderTest(SecurityTest):
-    def test_strangers_are_refused_while_the_run_completes_undisturbed(self):
+    def test_strangers_are_refused_while_the_run_goes_on_undisturbed(self):
         self.make_identities()
         foreign = self.certs("--site", "a", out="foreign")
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
